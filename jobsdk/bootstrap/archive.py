@@ -1,0 +1,40 @@
+"""Packing the bootstrap: one .pyz, the same bytes wherever and whenever it is built. Not part of the archive."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import zipfile
+from typing import List
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = "jobsdk_bootstrap"
+_MAIN = "import sys\nfrom %s.main import main\nsys.exit(main(sys.argv[1:]))\n" % _PACKAGE
+_LEFT_OUT = {"__main__.py", "archive.py"}
+
+
+def build() -> bytes:
+    """The archive's content: runs with `python job.pyz VERB ...` on Python 3.8 or later."""
+    sources = {"__main__.py": _MAIN.encode()}
+    for name in os.listdir(_HERE):
+        if name.endswith(".py") and name not in _LEFT_OUT:
+            with open(os.path.join(_HERE, name), "rb") as file:
+                sources["%s/%s" % (_PACKAGE, name)] = file.read()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for path in sorted(sources):
+            entry = zipfile.ZipInfo(path, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            entry.create_system = 3
+            archive.writestr(entry, sources[path])
+    return buffer.getvalue()
+
+
+def command(*arguments: str) -> List[str]:
+    """How the SDK starts the bootstrap here: by this folder, whose compiled files make it start sooner.
+
+    -S and -E: the bootstrap needs nothing from site-packages, and PYTHON* variables are meant for the ranks.
+    """
+    return [sys.executable, "-S", "-E", _HERE, *arguments]

@@ -1,0 +1,229 @@
+"""The environment contract: what every process of a job finds in its environment.
+
+Pure functions of (plan, process, facts); nothing here reads the machine. The SDK shows their result before a job
+runs and the bootstrap applies it in the container, so that both are the same by construction. The contract is a
+superset of what Azure ML and torchrun set; where a name comes from elsewhere, the line says so.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+
+from . import layout
+
+Plan = Dict[str, Any]
+
+#: Variables that say which process this is; a job may not set them itself.
+IDENTITY = frozenset(
+    [
+        *("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TF_CONFIG"),
+        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ]
+)
+
+
+class Process(NamedTuple):
+    """One process of the job: its global rank, its place on its node, and its role there."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    local_size: int
+    role: str  # "worker", or TensorFlow's "chief" / "ps"
+    role_index: int
+
+
+class Facts(NamedTuple):
+    """What is known only where the job runs; `jobsdk.explain` passes placeholders for what cannot be known before.
+
+    `addresses` and `ports` have one entry for each node: its address, and the free ports that it offers, one for
+    each of its processes. `cores` and `gpus` describe one node: usable cores (or words for them), and the ids of the
+    visible GPUs (None: unknown). `inherited` is the environment that the processes start from. `run_dir` is the run's
+    folder, and `io_dir` a name of it that is one word for a shell, through which inputs and outputs are named.
+    """
+
+    addresses: Sequence[str]
+    ports: Sequence[Sequence[Any]]
+    host_list: str
+    cores: Union[int, str, None]
+    interface: Optional[str]
+    gpus: Optional[Sequence[str]]
+    inherited: Mapping[str, str]
+    run_dir: str
+    io_dir: str
+    restart_count: int = 0
+
+
+def node_processes(plan: Plan, node_rank: int) -> List[Process]:
+    """The processes of one node in the order of their local ranks."""
+    distribution = plan["distribution"]
+    if distribution["type"] == "tensorflow":
+        first = sum(len(_tensorflow_roles(plan, node)) for node in range(node_rank))
+        roles = _tensorflow_roles(plan, node_rank)
+    else:
+        size = distribution["processes"]
+        first = node_rank * size
+        roles = [("worker", first + local) for local in range(size)]
+    return [
+        Process(first + local, local, node_rank, len(roles), role, index) for local, (role, index) in enumerate(roles)
+    ]
+
+
+def processes(plan: Plan) -> Iterator[Process]:
+    """Every process of the job in the order of global ranks."""
+    for node_rank in range(plan["nodes"]):
+        yield from node_processes(plan, node_rank)
+
+
+def world_size(plan: Plan) -> int:
+    """The number of processes of the job, all roles counted."""
+    distribution = plan["distribution"]
+    if distribution["type"] == "tensorflow":
+        return int(distribution["workers"] + distribution["parameter_servers"] + bool(distribution["chief"]))
+    return int(plan["nodes"] * distribution["processes"])
+
+
+def _tensorflow_roles(plan: Plan, node_rank: int) -> List[Any]:
+    """(role, index) of each TensorFlow task of a node.
+
+    Workers go to the nodes in order, parameter servers to the nodes after the last worker and round again, so that
+    with as many workers as nodes server 0 shares node 0 with worker 0, as on Azure ML; a chief is extra, on node 0.
+    """
+    nodes, distribution = plan["nodes"], plan["distribution"]
+    workers, servers = distribution["workers"], distribution["parameter_servers"]
+    roles = [("chief", 0)] if distribution["chief"] and node_rank == 0 else []
+    roles += [("worker", index) for index in range(node_rank, workers, nodes)]
+    roles += [("ps", index) for index in range((node_rank - workers) % nodes, servers, nodes)]
+    return roles
+
+
+def tensorflow_cluster(plan: Plan, facts: Facts) -> str:
+    """The `cluster` of TF_CONFIG as JSON. Roles without a task are left out: TensorFlow 2.13+ refuses `"ps": []`."""
+    cluster: Dict[str, Dict[int, str]] = {"chief": {}, "worker": {}, "ps": {}}
+    for node_rank in range(plan["nodes"]):
+        for local, (role, index) in enumerate(_tensorflow_roles(plan, node_rank)):
+            address = endpoint(facts.addresses[node_rank], facts.ports[node_rank][local])
+            cluster[role][index] = address
+    return json.dumps({role: [tasks[i] for i in sorted(tasks)] for role, tasks in cluster.items() if tasks})
+
+
+def endpoint(address: str, port: Any) -> str:
+    """`host:port`, with IPv6 addresses in brackets."""
+    return "[%s]:%s" % (address, port) if ":" in address else "%s:%s" % (address, port)
+
+
+class Contract:
+    """The environment of every process of one job under given facts. What all share is worked out once."""
+
+    def __init__(self, plan: Plan, facts: Facts) -> None:
+        self._plan = plan
+        self._facts = facts
+        self._type = plan["distribution"]["type"]
+        self._world_size = world_size(plan)
+        self._shared = self._shared_variables()
+        self._cluster = tensorflow_cluster(plan, facts) if self._type == "tensorflow" else ""
+
+    def environment(self, process: Process) -> Dict[str, str]:
+        """The variables set for `process`, over `facts.inherited`. The user's own win, but for IDENTITY."""
+        variables = dict(self._shared)
+        variables.update(self._identity(process))
+        if self._type == "tensorflow":
+            variables["TF_CONFIG"] = '{"cluster": %s, "task": {"type": "%s", "index": %d}, "environment": "cloud"}' % (
+                self._cluster, process.role, process.role_index)  # fmt: skip
+        elif self._type == "mpi":
+            variables.update(self._mpi(process))
+        elif self._type in ("pytorch", "deepspeed"):
+            variables.update(self._torch(process))
+        variables.update(self._defaults(process))
+        for name, value in self._plan["environment"].items():
+            if name not in IDENTITY:
+                variables[name] = value
+        return variables
+
+    def _shared_variables(self) -> Dict[str, str]:
+        plan, facts = self._plan, self._facts
+        run, nodes = plan["run"], str(plan["nodes"])
+        variables = {
+            "MASTER_ADDR": facts.addresses[0],
+            "MASTER_PORT": str(facts.ports[0][0]),
+            "WORLD_SIZE": str(self._world_size),
+            "NODE_COUNT": nodes,
+            "AZUREML_RUN_ID": run,
+            "AZUREML_NODE_COUNT": nodes,
+            "AZ_BATCH_HOST_LIST": facts.host_list,
+            "JOBSDK_RUN_NAME": run,
+            "JOBSDK_RUN_DIR": facts.run_dir,
+            "JOBSDK_RESTART_COUNT": str(facts.restart_count),
+        }
+        for name in plan["inputs"]:
+            variables["AZURE_ML_INPUT_" + name] = layout.input_value(plan, name, facts.io_dir)
+        for name in plan["outputs"]:
+            variables["AZURE_ML_OUTPUT_" + name] = layout.output_path(plan, name, facts.io_dir)
+        if self._type in ("mpi", "deepspeed"):
+            variables["JOBSDK_HOSTFILE"] = layout.hostfile(facts.run_dir)
+        return variables
+
+    def _identity(self, process: Process) -> Dict[str, str]:
+        node = str(process.node_rank)
+        role = "rank" if process.role == "worker" and self._type != "tensorflow" else process.role
+        return {
+            "RANK": str(process.rank),
+            "LOCAL_RANK": str(process.local_rank),
+            "LOCAL_WORLD_SIZE": str(process.local_size),
+            "NODE_RANK": node,
+            "GROUP_RANK": node,  # torchrun's name for the node's rank
+            "AZUREML_CR_NODE_RANK": node,
+            "AZUREML_PROCESS_NAME": "%s_%d" % (role, process.role_index),
+        }
+
+    def _mpi(self, process: Process) -> Dict[str, str]:
+        master = endpoint(self._shared["MASTER_ADDR"], self._shared["MASTER_PORT"])
+        variables = {
+            "OMPI_COMM_WORLD_RANK": str(process.rank),
+            "OMPI_COMM_WORLD_SIZE": str(self._world_size),
+            "OMPI_COMM_WORLD_LOCAL_RANK": str(process.local_rank),
+            "OMPI_COMM_WORLD_LOCAL_SIZE": str(process.local_size),
+            "AZ_BATCH_MASTER_NODE": master,
+        }
+        if self._plan["nodes"] == 1:  # what Azure ML sets on a single node
+            variables["AZ_BATCHAI_MPI_MASTER_NODE"] = self._shared["MASTER_ADDR"]
+        return variables
+
+    def _torch(self, process: Process) -> Dict[str, str]:
+        """torchrun's further names; scripts and frameworks tell by TORCHELASTIC_RUN_ID that a launcher started them."""
+        variables = {
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(process.rank),
+            "ROLE_WORLD_SIZE": str(self._world_size),
+            "GROUP_WORLD_SIZE": str(self._plan["nodes"]),
+            "TORCHELASTIC_RUN_ID": self._plan["run"],
+            "TORCHELASTIC_RESTART_COUNT": str(self._facts.restart_count),
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "TORCHELASTIC_ERROR_FILE": layout.error_file(self._facts.run_dir, process.node_rank, process.rank),
+        }
+        if self._type == "deepspeed":  # names that deepspeed.comm reads
+            variables["CROSS_RANK"] = str(process.node_rank)
+            variables["CROSS_SIZE"] = str(self._plan["nodes"])
+            variables["LOCAL_SIZE"] = str(process.local_size)
+        return variables
+
+    def _defaults(self, process: Process) -> Dict[str, str]:
+        """Variables that are set only where neither the job nor the inherited environment sets them."""
+        facts, variables = self._facts, {"PYTHONUNBUFFERED": "1"}
+        if isinstance(facts.cores, int):
+            variables["OMP_NUM_THREADS"] = str(max(1, facts.cores // process.local_size))
+        elif facts.cores is not None:
+            variables["OMP_NUM_THREADS"] = "<%s / %d>" % (facts.cores, process.local_size)
+        if facts.interface is not None:
+            variables["NCCL_SOCKET_IFNAME"] = facts.interface
+            variables["GLOO_SOCKET_IFNAME"] = facts.interface
+        if self._type in ("pytorch", "deepspeed"):
+            variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
+        chosen = {name: value for name, value in variables.items() if name not in facts.inherited}
+        count = self._plan["gpus_per_process"]
+        if count and facts.gpus:  # an index into the node's own list, never a number of ours: ids may be UUIDs
+            first = process.local_rank * count
+            chosen["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpus[first : first + count])
+        return chosen

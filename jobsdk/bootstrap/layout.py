@@ -1,0 +1,96 @@
+"""Where things lie in a run's folder, as the processes of the job see them. Pure."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from typing import Any, Dict, List, Union
+
+_UNSAFE = re.compile(r"[^\w@%+=:,./-]", re.ASCII)
+
+
+def safe_word(text: str) -> str:
+    """`text` with every character that a shell could split or interpret replaced by `_`."""
+    return _UNSAFE.sub("_", text)
+
+
+def is_one_word(text: str) -> bool:
+    """Whether a shell takes `text`, unquoted, as exactly one word."""
+    return bool(text) and not _UNSAFE.search(text)
+
+
+def is_remote(uri: str) -> bool:
+    """Whether an input or output is a URI rather than a path of this machine."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", uri) is not None
+
+
+def file_name(uri: str) -> str:
+    """The last part of a path or URL, as one word."""
+    return safe_word(os.path.basename(uri.split("?")[0].rstrip("/"))) or "file"
+
+
+def input_folder(name: str, run_dir: str) -> str:
+    """The folder or link that stands for one input."""
+    return "%s/inputs/%s" % (run_dir, name)
+
+
+def input_value(plan: Dict[str, Any], name: str, run_dir: str) -> str:
+    """What `${{inputs.name}}` stands for: the literal's text, or a path that is one word for a shell.
+
+    A file keeps its own name (and so its suffix) inside a folder of the input's name.
+    """
+    given = plan["inputs"][name]
+    if "literal" in given:
+        return str(given["literal"])
+    folder = input_folder(name, run_dir)
+    return "%s/%s" % (folder, file_name(given["uri"])) if given["type"] == "uri_file" else folder
+
+
+def output_folder(name: str, run_dir: str) -> str:
+    return "%s/outputs/%s" % (run_dir, name)
+
+
+def output_path(plan: Dict[str, Any], name: str, run_dir: str) -> str:
+    """What `${{outputs.name}}` stands for: a folder, or for type uri_file a file in it."""
+    given, folder = plan["outputs"][name], output_folder(name, run_dir)
+    if given["type"] != "uri_file":
+        return folder
+    return "%s/%s" % (folder, file_name(given["uri"]) if given["uri"] else name)
+
+
+def rendered(plan: Dict[str, Any], run_dir: str) -> str:
+    """The user's command with inputs and outputs put in as text, as Azure ML's service does it."""
+    parts: List[Union[str, Dict[str, str]]] = plan["command"]
+    text = ""
+    for part in parts:
+        if isinstance(part, str):
+            text += part
+        elif "input" in part:
+            text += input_value(plan, part["input"], run_dir)
+        else:
+            text += output_path(plan, part["output"], run_dir)
+    return text
+
+
+def node_logs(run_dir: str, node_rank: int) -> str:
+    return "%s/logs/node-%d" % (run_dir, node_rank)
+
+
+def rank_log(run_dir: str, node_rank: int, rank: int) -> str:
+    """The file that takes a rank's stdout and stderr."""
+    return "%s/rank-%d.log" % (node_logs(run_dir, node_rank), rank)
+
+
+def error_file(run_dir: str, node_rank: int, rank: int) -> str:
+    """Where torch's `@record` decorator leaves a rank's exception."""
+    return "%s/rank-%d.error.json" % (node_logs(run_dir, node_rank), rank)
+
+
+def launcher_log(run_dir: str, node_rank: int) -> str:
+    """The output of mpirun or the deepspeed launcher itself."""
+    return node_logs(run_dir, node_rank) + "/launcher.log"
+
+
+def hostfile(run_dir: str) -> str:
+    """`host slots=n` lines, as Open MPI and DeepSpeed read them."""
+    return run_dir + "/hostfile"

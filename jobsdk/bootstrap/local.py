@@ -1,0 +1,215 @@
+"""All nodes of a job on this machine: the supervisor behind the local compute, one bootstrap for each node.
+
+Each node is a fork of this process with its own identity, log folder and ports; it runs the same code as a node of
+a cluster. The supervisor itself only prepares, watches, and cleans up after bootstraps that were killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from . import contract, events, failure, layout, network, node, processes, staging
+from .coordinator import CANCELED, LOST
+from .loop import Loop
+
+_ADDRESS = "127.0.0.1"
+
+
+class _Bootstrap(NamedTuple):
+    rank: int
+    lifeline: socket.socket
+
+
+class Supervisor:
+    """Runs one job in `run_dir` (see the run folder's layout in the documentation) to its end."""
+
+    def __init__(self, run_dir: str) -> None:
+        self._run_dir = run_dir
+        self._plan = _read(run_dir + "/plan.json")
+        self._native = _read(run_dir + "/native.json")
+        self._cancelled = False
+        self._killed: Dict[int, int] = {}  # nodes whose bootstrap was killed: rank -> signal
+        self._bootstraps: Dict[int, _Bootstrap] = {}
+        self._began = time.time()
+
+    def run(self) -> int:
+        started = processes.start_time(os.getpid())
+        events.write_json(self._run_dir + "/owner.json", {"pid": os.getpid(), "start": started})
+        self._event("preparing")
+        processes.become_subreaper()
+        io_dir = staging.io_dir(self._run_dir)
+        try:
+            self._prepare(io_dir)
+            self._start_nodes(io_dir)
+            self._watch()
+        except (staging.StagingError, OSError) as error:
+            self._write_report("Failed", 126, str(error), 0)
+        finally:
+            processes.kill_descendants(os.getpid())
+            staging.remove_io_dir(io_dir, self._run_dir)
+        return self._exit_code()
+
+    def _prepare(self, io_dir: str) -> None:
+        signal.signal(signal.SIGTERM, self._cancel_early)
+        cache = os.path.join(os.path.dirname(os.path.dirname(self._run_dir)), "cache", "downloads")
+        staging.stage(
+            self._plan, self._run_dir, cache, lambda name, uri: self._event("input_staged", name=name, uri=uri)
+        )
+        if not self._native["in_place"]:
+            self._link_outputs()
+
+    def _link_outputs(self) -> None:
+        """What a script leaves in ./outputs is an output of the job, as on Azure ML."""
+        link = os.path.join(self._native["working_dir"], "outputs")
+        if not os.path.lexists(link):
+            os.symlink(self._run_dir + "/outputs/default", link)
+
+    def _cancel_early(self, *_: Any) -> None:
+        self._cancelled = True
+        raise staging.StagingError("cancelled")
+
+    def _start_nodes(self, io_dir: str) -> None:
+        count = self._plan["nodes"]
+        listener = network.listener(_ADDRESS, 0)
+        port, token = listener.getsockname()[1], os.urandom(32)
+        gpus = self._share_gpus(count)
+        pairs = [socket.socketpair() for _ in range(count)]
+        for rank, (ours, theirs) in enumerate(pairs):
+            pid = os.fork()
+            if pid == 0:
+                code = 70
+                try:
+                    for other, (mine, yours) in enumerate(pairs):
+                        mine.close()
+                        if other != rank:
+                            yours.close()
+                    if rank != 0:
+                        listener.close()
+                    place = node.Node(
+                        rank=rank, control_address=_ADDRESS, control_port=port, token=token, run_dir=self._run_dir,
+                        io_dir=io_dir, working_dir=self._native["working_dir"], nodes_here=count, gpus=gpus[rank],
+                        lifeline=theirs, listener=listener if rank == 0 else None,
+                    )  # fmt: skip
+                    code = self._be_node(place)
+                finally:
+                    os._exit(code)
+            theirs.close()
+            self._bootstraps[pid] = _Bootstrap(rank, ours)
+            self._event("bootstrap_up", node=rank, pid=pid, host=socket.gethostname())
+        listener.close()
+
+    def _be_node(self, place: node.Node) -> int:
+        """In the fork: this node's own log for what the bootstrap itself says, then the node's life."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        folder = layout.node_logs(self._run_dir, place.rank)
+        os.makedirs(folder, exist_ok=True)
+        log = os.open(folder + "/bootstrap.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        try:
+            return node.run(self._plan, place)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            return 70
+
+    def _share_gpus(self, nodes: int) -> List[Optional[List[str]]]:
+        """The machine's GPUs, split over the simulated nodes where the job says how many a process takes."""
+        each = (self._plan["gpus_per_process"] or 0) * max(
+            len(contract.node_processes(self._plan, rank)) for rank in range(nodes)
+        )
+        gpus = processes.visible_gpus(os.environ)
+        if not each:
+            return [gpus] * nodes
+        if gpus is None or len(gpus) < each * nodes:
+            text = "the job asks for %d GPUs, this machine shows %d: CUDA_VISIBLE_DEVICES is left as it is"
+            self._event("warning", message=text % (each * nodes, len(gpus or [])))
+            return [None] * nodes
+        return [gpus[rank * each : (rank + 1) * each] for rank in range(nodes)]
+
+    # -- watching ------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        self._loop = Loop()
+        self._loop.on_signal(signal.SIGCHLD, self._reap)
+        self._loop.on_signal(signal.SIGTERM, self._cancel)
+        self._loop.on_signal(signal.SIGINT, self._cancel)
+        self._reap()
+        if self._bootstraps:
+            self._loop.run()
+        if not os.path.exists(self._run_dir + "/report.json"):
+            rank, signum = min(self._killed.items()) if self._killed else (0, None)
+            how = failure.describe(LOST, signum)
+            self._write_report("Lost", LOST, "the bootstrap of node %d %s" % (rank, how), rank)
+
+    def _reap(self) -> None:
+        for pid, status in processes.reap().items():
+            bootstrap = self._bootstraps.pop(pid, None)
+            if bootstrap is None:
+                continue
+            bootstrap.lifeline.close()
+            signum = processes.exit_code(status)[1]
+            if signum is not None:
+                self._killed[bootstrap.rank] = signum
+            self._kill_orphans()
+            if bootstrap.rank == 0:  # the others follow by themselves, but for one that hangs or is stopped
+                self._loop.later(self._plan["grace_s"] + 2.0, self._kill_the_rest)
+        if not self._bootstraps:
+            self._loop.stop()
+
+    def _kill_the_rest(self) -> None:
+        processes.send(list(self._bootstraps), signal.SIGKILL)
+
+    def _kill_orphans(self) -> None:
+        """The ranks of a bootstrap that was killed are ours now."""
+        mine = set(self._bootstraps)
+        kept = {pid for bootstrap in mine for pid in processes.descendants(bootstrap)}
+        left = [pid for pid in processes.descendants(os.getpid()) if pid not in mine and pid not in kept]
+        processes.send(left, signal.SIGKILL)
+
+    def _cancel(self) -> None:
+        for bootstrap in self._bootstraps.values():
+            if bootstrap.rank == 0:
+                bootstrap.lifeline.send(b"c")
+                return
+        for pid in self._bootstraps:  # node 0 is gone already: the others are on their way
+            processes.send([pid], signal.SIGTERM)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def _write_report(self, status: str, code: int, message: str, rank: int) -> None:
+        """For a job that no coordinator could bring to its end."""
+        if self._cancelled:
+            status, code, message = "Canceled", CANCELED, "cancelled on request"
+        cause: Dict[str, Any] = {"node": rank, "host": socket.gethostname(), "time": time.time(), "last_lines": []}
+        cause.update({"rank": None, "pid": None, "exit_code": code, "signal": None, "message": message})
+        cause.update({"traceback": None, "error": None})
+        report = {"run": self._plan["run"], "status": status, "exit_code": code, "message": message, "ranks": []}
+        report.update({"cause": None if self._cancelled else cause, "started": self._began, "ended": time.time()})
+        events.write_json(self._run_dir + "/report.json", report)
+        self._event("ended", status=status, exit_code=code, message=message)
+
+    def _exit_code(self) -> int:
+        return int(_read(self._run_dir + "/report.json")["exit_code"])
+
+    def _event(self, event: str, **facts: Any) -> None:
+        events.append(self._run_dir, event, **facts)
+
+
+def _read(path: str) -> Dict[str, Any]:
+    with open(path) as file:
+        content: Dict[str, Any] = json.load(file)
+    return content
+
+
+def run(run_dir: str) -> int:
+    sys.stdout.flush()
+    return Supervisor(os.path.abspath(run_dir)).run()

@@ -1,0 +1,283 @@
+"""One node of the job: joins the control port, starts its ranks, watches them, ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Set
+
+from . import contract, events, failure, launchers, layout, network, processes
+from .channel import Message
+from .control import ControlClient
+from .coordinator import LOST, Coordinator
+from .facts import facts_of
+from .loop import Loop, Timer
+
+
+class Node(NamedTuple):
+    """Where this bootstrap is: found out by `detect`, or given by the local compute's supervisor."""
+
+    rank: int
+    control_address: str
+    control_port: int
+    token: bytes
+    run_dir: str
+    io_dir: str  # a name of run_dir that is one word for a shell
+    working_dir: str
+    nodes_here: int = 1  # how many nodes of the job share this machine
+    gpus: Optional[List[str]] = None
+    lifeline: Optional[socket.socket] = None  # to a local supervisor: "c" means cancel, its end that it died
+    listener: Optional[socket.socket] = None  # node 0 only: the control port, bound already
+
+
+class _Child(NamedTuple):
+    """A running process of this node: a rank, or (rank None) a foreign launcher."""
+
+    process: Optional[contract.Process]
+    log: str
+    started: float
+
+
+class NodeAgent:
+    """The life of one node, from joining to the job's end. `run()` returns the job's exit code."""
+
+    def __init__(self, plan: Dict[str, Any], node: Node) -> None:
+        self._plan = plan
+        self._node = node
+        self._loop = Loop()
+        self._children: Dict[int, _Child] = {}
+        self._begun = False
+        self._signalled = False  # ranks that end from now on were ended by us
+        self._deadline: Optional[float] = None  # when what has not obeyed SIGTERM is killed
+        self._asked: Set[int] = set()  # processes that have had their SIGTERM
+        self._check_again = Timer(0.0, lambda: None)
+        self._quiet = False
+        self._code: Optional[int] = None
+        self._host = socket.gethostname()
+        self._inherited = {key: value for key, value in os.environ.items() if key not in launchers.PRIVATE}
+        self._coordinator: Optional[Coordinator] = None
+
+    def run(self) -> int:
+        node, loop = self._node, self._loop
+        processes.become_subreaper()
+        loop.on_signal(signal.SIGCHLD, self._children_ended)
+        loop.on_signal(signal.SIGTERM, lambda: self._told_to_end(signal.SIGTERM))
+        loop.on_signal(signal.SIGINT, lambda: self._told_to_end(signal.SIGINT))
+        if node.lifeline is not None:
+            node.lifeline.setblocking(False)
+            loop.on_readable(node.lifeline, self._supervisor_speaks)
+        port = node.control_port
+        if node.rank == 0:
+            listener = node.listener or network.listener("", port)
+            port = listener.getsockname()[1]
+            self._coordinator = Coordinator(
+                loop,
+                self._plan,
+                listener,
+                node.token,
+                node.run_dir,
+                self._job_ended,
+                self._plan["rendezvous_timeout_s"],
+            )
+        self._client = ControlClient(
+            loop, node.control_address, port, node.token, "node", node.rank, self._plan["rendezvous_timeout_s"],
+            self._join, self._message, self._control_lost,
+        )  # fmt: skip
+        self._control_port = port
+        loop.run()
+        processes.kill_descendants(os.getpid())
+        return LOST if self._code is None else self._code
+
+    # -- the control port ----------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        count = len(contract.node_processes(self._plan, self._node.rank))
+        needed = count if self._plan["distribution"]["type"] == "tensorflow" else 1
+        node = self._node
+        self._client.send(
+            {
+                "type": "join",
+                "host": self._host,
+                "pid": os.getpid(),
+                "gpus": node.gpus,
+                "ports": network.free_ports(max(1, needed)),
+                "cores": max(1, processes.cores() // node.nodes_here),
+            }
+        )
+
+    def _message(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "start":
+            self._start(message)
+        elif kind == "stop":
+            self._stop(message["reason"])
+        elif kind == "finish" and self._coordinator is None:
+            self._job_ended(message["exit_code"])
+        elif kind == "refused":
+            self._say("node 0 refused this node: %s" % message["reason"])
+            self._job_ended(LOST)
+
+    def _control_lost(self, why: str) -> None:
+        if self._code is None:
+            self._say("lost the control port: %s" % why)
+            self._code = LOST
+            self._stop("lost")
+
+    def _job_ended(self, code: int) -> None:
+        self._code = code
+        self._loop.stop()
+
+    def _supervisor_speaks(self) -> None:
+        assert self._node.lifeline is not None
+        try:
+            word = self._node.lifeline.recv(16)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            word = b""
+        if not word:
+            self._loop.forget(self._node.lifeline)
+            if self._coordinator is not None:
+                self._coordinator.abandon("the supervisor of this run was killed")
+        elif self._coordinator is not None:
+            self._coordinator.cancel()
+
+    def _told_to_end(self, signum: int) -> None:
+        if not self._signalled:
+            text = "node %d was told to end by %s" % (self._node.rank, signal.Signals(signum).name)
+            self._failed(128 + signum, text)
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    def _start(self, message: Message) -> None:
+        if self._signalled or self._begun:
+            return
+        self._begun = True
+        plan, node = self._plan, self._node
+        facts = facts_of(message, node.rank, self._inherited, node.run_dir, node.io_dir)
+        os.makedirs(layout.node_logs(node.run_dir, node.rank), exist_ok=True)
+        environment = contract.Contract(plan, facts)
+        mine = contract.node_processes(plan, node.rank)
+        launcher = plan["distribution"].get("launcher", "direct")
+        try:
+            if plan["distribution"]["type"] in ("mpi", "deepspeed"):
+                launchers.write_hostfile(plan, facts)
+            if launcher == "direct":
+                argv = processes.shell_argv(layout.rendered(plan, facts.io_dir))
+                for process in mine:
+                    log = layout.rank_log(node.run_dir, node.rank, process.rank)
+                    variables = dict(self._inherited, **environment.environment(process))
+                    self._launch(argv, variables, log, process)
+            else:
+                started = launchers.command(plan, facts, node.rank)
+                if started is not None:
+                    argv, extra = started
+                    control = launchers.control_variables(node.control_address, self._control_port, node.token)
+                    self._launch(argv, dict(self._inherited, **extra, **control),
+                                 layout.launcher_log(node.run_dir, node.rank), None)  # fmt: skip
+        except OSError as error:
+            self._failed(126, "node %d cannot start its processes: %s" % (node.rank, error))
+            return
+        self._check_quiet()
+
+    def _launch(
+        self, argv: List[str], environment: Dict[str, str], log: str, process: Optional[contract.Process]
+    ) -> None:
+        started = time.time()
+        pid = processes.start(argv, environment, log)
+        self._children[pid] = _Child(process, log, started)
+        if process is not None:
+            self._client.send(
+                {"type": "rank_started", "t": started, "node": self._node.rank, "rank": process.rank, "pid": pid}
+            )
+
+    # -- watching ------------------------------------------------------------------------------------------------
+
+    def _children_ended(self) -> None:
+        for pid, status in processes.reap().items():
+            child = self._children.pop(pid, None)  # others are adopted grandchildren
+            if child is not None:
+                self._child_ended(pid, child, status)
+        if self._begun:
+            self._check_quiet()
+
+    def _child_ended(self, pid: int, child: _Child, status: int) -> None:
+        code, signum = processes.exit_code(status)
+        failed = bool(code) and not self._signalled
+        if child.process is None:
+            self._launcher_ended(pid, child, code, signum, failed)
+            return
+        message = {
+            "type": "rank_ended", "t": time.time(), "node": self._node.rank, "rank": child.process.rank, "pid": pid,
+            "exit_code": code, "signal": signum, "stopped": self._signalled, "started": child.started,
+            "host": self._host,
+        }  # fmt: skip
+        if failed:
+            message.update(failure.last_words(child.log))
+        self._client.send(message)
+        if failed:
+            self._stop("failure")
+
+    def _launcher_ended(self, pid: int, child: _Child, code: int, signum: Optional[int], failed: bool) -> None:
+        if failed:
+            what = "%s on node %d %s" % (launchers.name(self._plan), self._node.rank, failure.describe(code, signum))
+            self._failed(code, what, pid=pid, **failure.last_words(child.log))
+
+    def _failed(self, code: int, message: str, **facts: Any) -> None:
+        record = {"type": "failed", "t": time.time(), "node": self._node.rank, "rank": None, "exit_code": code,
+                  "message": message, "host": self._host}  # fmt: skip
+        record.update(facts)
+        self._client.send(record)
+        self._stop("failure")
+
+    # -- stopping ------------------------------------------------------------------------------------------------
+
+    def _stop(self, reason: str) -> None:
+        """SIGTERM to all that runs on this node, a grace time, SIGKILL."""
+        if not self._signalled:
+            self._signalled = True
+            self._wind_up()
+
+    def _wind_up(self) -> None:
+        """End what is left: ranks that we stop, and what ranks that have ended left behind."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._plan["grace_s"]
+        self._check_quiet()
+
+    def _check_quiet(self) -> None:
+        if self._quiet or (self._children and self._deadline is None):
+            return
+        left = processes.descendants(os.getpid())
+        if not left and not self._children:
+            self._quiet = True
+            self._client.send({"type": "quiet"})
+            if self._code is not None:
+                self._loop.stop()
+        elif self._deadline is None:
+            self._wind_up()
+        else:
+            if time.monotonic() >= self._deadline:
+                processes.send(left, signal.SIGKILL)
+            else:  # some may have been started since the last look
+                processes.send([pid for pid in left if pid not in self._asked], signal.SIGTERM)
+                self._asked.update(left)
+            self._check_again.cancel()
+            self._check_again = self._loop.later(0.02, self._check_quiet)
+
+    def _say(self, text: str) -> None:
+        print("%s node %d: %s" % (time.strftime("%H:%M:%S"), self._node.rank, text), file=sys.stderr, flush=True)
+
+
+def run(plan: Dict[str, Any], node: Node) -> int:
+    """Run one node to the job's end; returns the job's exit code."""
+    try:
+        os.chdir(node.working_dir)
+        return NodeAgent(plan, node).run()
+    except OSError as error:  # no working directory, a control port in use, ...
+        text = "node %d cannot start: %s" % (node.rank, error)
+        print(text, file=sys.stderr, flush=True)
+        events.append(node.run_dir, "failure", node=node.rank, rank=None, exit_code=126, message=text)
+        return 126

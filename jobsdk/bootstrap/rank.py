@@ -1,0 +1,115 @@
+"""One rank under a foreign launcher: joins the control port, runs the user's command, reports its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, Optional
+
+from . import contract, failure, launchers, layout, processes
+from .channel import Message
+from .control import ControlClient
+from .facts import facts_of
+from .loop import Loop
+
+_JOIN_TIMEOUT = 60.0  # seconds; the control port is up before the launcher starts
+
+
+class LaunchedRank:
+    """`run()` returns the exit code of the user's command, so that the launcher sees the truth too."""
+
+    def __init__(self, plan: Dict[str, Any], rank: int, size: int) -> None:
+        self._plan = plan
+        self._size = size
+        self._loop = Loop()
+        self._code = 1
+        self._pid: Optional[int] = None
+        self._stopped = False
+        per_node = plan["distribution"]["processes"]
+        node, local = divmod(rank, per_node)
+        self._process = contract.Process(rank, local, node, per_node, "worker", rank)
+        run_dir = os.environ["JOBSDK_RUN_DIR"]
+        self._log = layout.rank_log(run_dir, node, rank)
+        self._started = time.time()
+
+    def run(self) -> int:
+        loop = self._loop
+        address, port = os.environ[launchers.CONTROL].split()
+        token = bytes.fromhex(os.environ[launchers.TOKEN])
+        loop.on_signal(signal.SIGTERM, self._told_to_end)
+        loop.on_signal(signal.SIGINT, self._told_to_end)
+        loop.on_signal(signal.SIGCHLD, self._child_ended)  # last: whoever ended us may have ended the child first
+        self._client = ControlClient(
+            loop, address, int(port), token, "rank", self._process.rank, _JOIN_TIMEOUT,
+            lambda: self._client.send({"type": "facts"}), self._message, self._lost,
+        )  # fmt: skip
+        loop.run()
+        return self._code
+
+    def _message(self, message: Message) -> None:
+        if message["type"] == "start":
+            self._start(message)
+        elif message["type"] == "noted":
+            self._loop.stop()
+
+    def _start(self, message: Message) -> None:
+        expected = contract.world_size(self._plan)
+        if self._size != expected:
+            text = "the launcher made a world of %d ranks, the job has %d" % (self._size, expected)
+            self._report(1, None, {"error": text})
+            return
+        environ = os.environ
+        inherited = {key: value for key, value in environ.items() if key not in launchers.PRIVATE}
+        node = self._process.node_rank
+        facts = facts_of(message, node, inherited, environ["JOBSDK_RUN_DIR"], environ[launchers.IO_DIR])
+        variables = dict(inherited, **contract.Contract(self._plan, facts).environment(self._process))
+        argv = processes.shell_argv(layout.rendered(self._plan, facts.io_dir))
+        os.makedirs(os.path.dirname(self._log), exist_ok=True)
+        self._started = time.time()
+        try:
+            self._pid = processes.start(argv, variables, self._log)
+        except OSError as error:
+            self._report(126, None, {"error": str(error)})
+            return
+        facts_of_rank = {"t": self._started, "node": node, "rank": self._process.rank, "pid": self._pid}
+        self._client.send(dict(facts_of_rank, type="rank_started"))
+
+    def _child_ended(self) -> None:
+        for pid, status in processes.reap().items():
+            if pid == self._pid:
+                code, signum = processes.exit_code(status)
+                failed = bool(code) and not self._stopped
+                self._report(code, signum, failure.last_words(self._log) if failed else {})
+
+    def _report(self, code: int, signum: Optional[int], words: Dict[str, Any]) -> None:
+        self._code = code
+        end = {
+            "type": "rank_ended", "t": time.time(), "node": self._process.node_rank, "rank": self._process.rank,
+            "pid": self._pid, "exit_code": code, "signal": signum, "stopped": self._stopped,
+            "started": self._started, "host": socket.gethostname(),
+        }  # fmt: skip
+        self._client.send(dict(end, **words))
+
+    def _told_to_end(self) -> None:
+        self._stopped = True
+        if self._pid is None:
+            self._loop.stop()
+        else:
+            processes.send([self._pid, *processes.descendants(self._pid)], signal.SIGTERM)
+
+    def _lost(self, why: str) -> None:
+        print("rank %d lost the control port: %s" % (self._process.rank, why), file=sys.stderr, flush=True)
+        if self._pid is not None:
+            processes.send([self._pid, *processes.descendants(self._pid)], signal.SIGKILL)
+        self._loop.stop()
+
+
+def run() -> int:
+    with open(os.environ["JOBSDK_RUN_DIR"] + "/plan.json") as file:
+        plan = json.load(file)
+    rank, size = launchers.rank_and_size(dict(os.environ))
+    return LaunchedRank(plan, rank, size).run()

@@ -1,0 +1,111 @@
+"""Putting inputs and outputs where the command expects them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from typing import Any, Callable, Dict, Optional
+
+from . import layout
+
+_CHUNK = 1 << 20
+
+
+class StagingError(Exception):
+    """An input could not be brought here; the message names it."""
+
+
+def io_dir(run_dir: str) -> str:
+    """A name of the run's folder that is one word for a shell: itself, or a link to it in a private folder."""
+    if layout.is_one_word(run_dir):
+        return run_dir
+    link = os.path.join(tempfile.mkdtemp(prefix="jobsdk-"), "run")
+    os.symlink(run_dir, link)
+    return link
+
+
+def remove_io_dir(io_dir: str, run_dir: str) -> None:
+    """Take away what `io_dir` made."""
+    if io_dir != run_dir:
+        try:
+            os.unlink(io_dir)
+            os.rmdir(os.path.dirname(io_dir))
+        except OSError:
+            pass
+
+
+def stage(plan: Dict[str, Any], run_dir: str, cache: str, staged: Callable[[str, str], None]) -> None:
+    """Link local inputs, download `http(s)` ones (once, into `cache`), make the outputs' folders.
+
+    `staged(name, source)` is told of each input. Raises StagingError.
+    """
+    os.makedirs(run_dir + "/inputs", exist_ok=True)
+    for name, given in plan["inputs"].items():
+        if "literal" not in given:
+            _stage_input(name, given, layout.input_value(plan, name, run_dir), run_dir, cache)
+            staged(name, given["uri"])
+    for name, given in plan["outputs"].items():
+        _prepare_output(name, given, layout.output_path(plan, name, run_dir), run_dir)
+    os.makedirs(run_dir + "/outputs/default", exist_ok=True)
+
+
+def _stage_input(name: str, given: Dict[str, Any], value: str, run_dir: str, cache: str) -> None:
+    uri, folder = given["uri"], layout.input_folder(name, run_dir)
+    if uri.startswith(("http://", "https://")):
+        uri = _download(name, uri, cache)
+        if value == folder:  # not declared a file: a folder that holds what the URL gave
+            value = "%s/%s" % (folder, os.path.basename(uri))
+    elif layout.is_remote(uri):
+        raise StagingError(
+            "input %s: %s can be read only where its cloud is; give a local path or an https URL" % (name, uri)
+        )
+    elif not os.path.exists(uri):
+        raise StagingError("input %s: there is no %s" % (name, uri))
+    os.makedirs(os.path.dirname(value), exist_ok=True)
+    os.symlink(uri, value)
+
+
+def _prepare_output(name: str, given: Dict[str, Any], path: str, run_dir: str) -> None:
+    target: Optional[str] = given["uri"]
+    if target is not None and layout.is_remote(target):
+        target = None  # stays in the run's folder; the compute has said so
+    is_file = given["type"] == "uri_file"
+    if target is None:
+        os.makedirs(layout.output_folder(name, run_dir) if is_file else path, exist_ok=True)
+        return
+    os.makedirs(os.path.dirname(target) if is_file else target, exist_ok=True)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.symlink(target, path)
+
+
+def _download(name: str, url: str, cache: str) -> str:
+    """The local copy of `url`, fetched unless an earlier run has done so."""
+    import urllib.error
+    import urllib.request
+
+    folder = os.path.join(cache, hashlib.sha256(url.encode()).hexdigest()[:24])
+    path = os.path.join(folder, layout.file_name(url))
+    if os.path.exists(path):
+        return path
+    os.makedirs(folder, exist_ok=True)
+    temporary = "%s.%d.part" % (path, os.getpid())
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer, open(temporary, "wb") as file:
+            length = answer.headers.get("Content-Length")
+            total = 0
+            while True:
+                chunk = answer.read(_CHUNK)
+                if not chunk:
+                    break
+                file.write(chunk)
+                total += len(chunk)
+        if length is not None and int(length) != total:
+            raise StagingError("input %s: %s ended after %d of %s bytes" % (name, url, total, length))
+        os.replace(temporary, path)
+    except (OSError, ValueError) as error:  # URLError is an OSError
+        raise StagingError("input %s: cannot download %s: %s" % (name, url, error)) from error
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    return path

@@ -1,0 +1,161 @@
+"""What would run where: every process of a job with its role, its environment and its command, before anything runs.
+
+What is known only at run time (addresses, free ports, the run's folder) is shown in angle brackets. The environment
+comes from the same function that the bootstrap applies, so what is shown is what the container does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+from jobsdk.bootstrap import contract, layout
+from jobsdk.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from jobsdk.job.command import CommandJob
+
+RUN_NAME, RUN_DIR = "<run name>", "<run folder>"
+
+
+class _Each(Sequence[Any]):
+    """A sequence made on demand: item k is `make(k)`. Keeps what is shown independent of the number of nodes."""
+
+    def __init__(self, make: Any, length: int) -> None:
+        self._make = make
+        self._length = length
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self._make(k) for k in range(index.start or 0, self._length if index.stop is None else index.stop)]
+        return self._make(index)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class ExplainedProcess(NamedTuple):
+    """One process: where it runs, what it is told, what it runs."""
+
+    rank: int
+    node_rank: int
+    local_rank: int
+    role: str
+    environment: dict[str, str]
+    command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self._asdict())
+
+
+class Explanation:
+    """`explain()`'s answer: iterate over it, index it by rank, print it, or take `to_dict()`."""
+
+    def __init__(self, plan: Plan, compute: str, cores: int | str, inherited: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.compute = compute
+        nodes = plan["nodes"]
+        facts = contract.Facts(
+            addresses=_Each(lambda k: f"<address of node {k}>", nodes),
+            ports=_Each(lambda k: _Each(lambda i: f"<free port {i} on node {k}>", 1 << 30), nodes),
+            host_list="<address of node 0>" if nodes == 1 else f"<addresses of nodes 0-{nodes - 1}>",
+            cores=cores,
+            interface="<interface that routes to node 0>",
+            gpus=_Each(lambda k: f"<GPU {k} of the node's list>", 1 << 30),
+            inherited=inherited,
+            run_dir=RUN_DIR,
+            io_dir=RUN_DIR,
+        )
+        self._contract = contract.Contract(plan, facts)
+        self.command = layout.rendered(plan, RUN_DIR)
+        self.world_size = contract.world_size(plan)
+
+    def __len__(self) -> int:
+        return self.world_size
+
+    def __iter__(self) -> Iterator[ExplainedProcess]:
+        return map(self._explained, contract.processes(self.plan))
+
+    def __getitem__(self, rank: int) -> ExplainedProcess:
+        """The process of a global rank. Raises IndexError if there is none."""
+        if not 0 <= rank < self.world_size:
+            raise IndexError(f"there is no rank {rank}: the job has ranks 0 to {self.world_size - 1}")
+        distribution = self.plan["distribution"]
+        node = next(self._nodes_of(rank)) if distribution["type"] == "tensorflow" else rank // distribution["processes"]
+        return next(self._explained(p) for p in contract.node_processes(self.plan, node) if p.rank == rank)
+
+    def _nodes_of(self, rank: int) -> Iterator[int]:
+        return (process.node_rank for process in contract.processes(self.plan) if process.rank == rank)
+
+    def _explained(self, process: contract.Process) -> ExplainedProcess:
+        return ExplainedProcess(
+            process.rank,
+            process.node_rank,
+            process.local_rank,
+            process.role,
+            self._contract.environment(process),
+            self.command,
+        )
+
+    def to_dict(self, ranks: Sequence[int] | None = None) -> dict[str, Any]:
+        chosen = self if ranks is None else (self[rank] for rank in ranks)
+        return {
+            "compute": self.compute,
+            "nodes": self.plan["nodes"],
+            "world_size": self.world_size,
+            "distribution": self.plan["distribution"],
+            "command": self.command,
+            "processes": [process.to_dict() for process in chosen],
+        }
+
+    def to_text(self, ranks: Sequence[int] | None = None, most: int = 16) -> str:
+        """What all processes share once, then a line for each of the first `most` processes (or those asked for)."""
+        distribution = self.plan["distribution"]
+        kind = distribution["type"] if distribution["type"] != "none" else "no distribution"
+        launcher = "" if distribution["launcher"] == "direct" else f", started by {distribution['launcher']}"
+        nodes, size = self.plan["nodes"], self.world_size
+        lines = [
+            f"{size} process{'es' if size != 1 else ''} on {nodes} node{'s' if nodes != 1 else ''}"
+            f" ({kind}{launcher}), compute {self.compute}",
+            f"command: {self.command}",
+        ]
+        shown = [self[rank] for rank in (range(min(size, most)) if ranks is None else ranks)]
+        common = dict(shown[0].environment)
+        for process in [*shown, self[size - 1]] if ranks is None else shown:
+            common = {name: value for name, value in common.items() if process.environment.get(name) == value}
+        if len(shown) > 1:
+            lines += ["every process:", *(f"  {name}={value}" for name, value in common.items())]
+        for process in shown:
+            where = f"rank {process.rank}: node {process.node_rank}, local rank {process.local_rank}"
+            role = f", {process.role}" if distribution["type"] == "tensorflow" else ""
+            own = {n: v for n, v in process.environment.items() if len(shown) == 1 or n not in common}
+            lines += [where + role, *(f"  {name}={value}" for name, value in own.items())]
+        if ranks is None and size > most:
+            lines.append(f"... and ranks {most} to {size - 1} likewise (--rank N shows one)")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        return self.to_text()
+
+
+def explain(job: CommandJob, *, compute: str | None = None) -> Explanation:
+    """Every process that `job` would start. Raises ValidationError if the job is not valid.
+
+    On the local compute the inherited environment and the cores of this machine count, as they will in the run.
+    """
+    job.validate()
+    where = compute or job.compute or "local"
+    plan = make_plan(job, name=job.name or RUN_NAME)
+    if where == "local":
+        from jobsdk.bootstrap.processes import cores
+
+        return Explanation(plan, where, max(1, cores() // plan["nodes"]), os.environ)
+    return Explanation(plan, where, "cores of the node", {})

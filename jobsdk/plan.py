@@ -1,0 +1,100 @@
+"""job -> plan: the job made concrete, one small JSON document for every compute. Pure.
+
+The plan is what the bootstrap reads in the container. Its size does not depend on the number of ranks. Paths of inputs
+and outputs are not in it, since they differ from node to node: the command is kept in parts, and the bootstrap puts
+the paths in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobsdk.job.command import CommandJob
+
+Plan = dict[str, Any]
+
+#: Seconds between SIGTERM and SIGKILL when a job is stopped; below the 30 s that Slurm and Kubernetes give.
+GRACE_S = 10.0
+#: Seconds that nodes wait for one another, as torchrun's join timeout.
+RENDEZVOUS_TIMEOUT_S = 600.0
+
+
+def make_plan(job: CommandJob, *, name: str) -> Plan:
+    """The plan of `job` as the run `name`. The job must have been validated."""
+    from jobsdk.job.expressions import text_of
+
+    return {
+        "plan": 1,
+        "run": name,
+        "display_name": job.display_name or name,
+        "experiment": job.experiment_name,
+        "command": _command(job),
+        "nodes": job.resources.instance_count or 1,
+        "distribution": _distribution(job),
+        "environment": dict(job.environment_variables),
+        "inputs": {
+            key: {"literal": text_of(value)} if _is_literal(value) else _data(job, value)
+            for key, value in job.inputs.items()
+        },
+        "outputs": {key: _data(job, value) for key, value in job.outputs.items()},
+        "gpus_per_process": job.resources.gpus_per_process,
+        "timeout_s": job.limits.timeout if job.limits else None,
+        "grace_s": GRACE_S,
+        "rendezvous_timeout_s": RENDEZVOUS_TIMEOUT_S,
+    }
+
+
+def _command(job: CommandJob) -> list[Any]:
+    """The command's parts: text, and references to inputs and outputs that are paths. Literals are text already."""
+    from jobsdk.job.expressions import parse, render_optional, text_of
+
+    parts: list[Any] = []
+    for part in parse(render_optional(job.command, job.inputs)):
+        if isinstance(part, str):
+            piece: Any = part
+        elif part.namespace == "outputs":
+            piece = {"output": part.name}
+        elif _is_literal(job.inputs[part.name]):
+            piece = text_of(job.inputs[part.name])
+        else:
+            piece = {"input": part.name}
+        if isinstance(piece, str) and parts and isinstance(parts[-1], str):
+            parts[-1] += piece
+        else:
+            parts.append(piece)
+    return parts
+
+
+def _is_literal(value: Any) -> bool:
+    return isinstance(value, str | bool | int | float)
+
+
+def _data(job: CommandJob, value: Any) -> dict[str, Any]:
+    """An input or output that is a file, a folder or a URI. Local paths become absolute."""
+    from jobsdk.job.io import is_local
+
+    path = value.path
+    if path is not None and is_local(path):
+        path = str(job.resolve(path))
+    return {"type": value.type or "uri_folder", "mode": value.mode, "uri": path}
+
+
+def _distribution(job: CommandJob) -> dict[str, Any]:
+    """What the environment contract needs to know. Without a distribution every node runs the command once."""
+    distribution, nodes = job.distribution, job.resources.instance_count or 1
+    if distribution is None:
+        return {"type": "none", "processes": 1, "launcher": "direct"}
+    if distribution.type == "tensorflow":
+        return {
+            "type": "tensorflow",
+            "launcher": "direct",
+            "workers": distribution.worker_count or nodes,
+            "parameter_servers": distribution.parameter_server_count or 0,
+            "chief": bool(distribution.chief),
+        }
+    return {
+        "type": distribution.type,
+        "processes": getattr(distribution, "process_count_per_instance", None) or 1,
+        "launcher": getattr(distribution, "launcher", None) or "direct",
+    }

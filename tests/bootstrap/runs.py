@@ -1,0 +1,90 @@
+"""Making and running a run folder with the bootstrap alone, without the rest of jobsdk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jobsdk.bootstrap.archive import command
+
+PYTORCH = {"type": "pytorch", "processes": 2, "launcher": "direct"}
+
+
+def plan(command_text: str, nodes: int = 2, distribution: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "plan": 1, "run": "run", "display_name": "run", "experiment": None, "command": [command_text], "nodes": nodes,
+        "distribution": distribution or PYTORCH, "environment": {}, "inputs": {}, "outputs": {},
+        "gpus_per_process": None, "timeout_s": None, "grace_s": 5.0,
+        "rendezvous_timeout_s": 60.0, **more,
+    }  # fmt: skip
+
+
+class LocalRun:
+    """A supervisor started on a plan in a folder of its own."""
+
+    def __init__(self, folder: Path, the_plan: dict[str, Any], argv: list[str] | None = None, **env: str) -> None:
+        self.folder = folder
+        (folder / "logs").mkdir(parents=True)
+        (folder / "work").mkdir()
+        (folder / "plan.json").write_text(json.dumps(the_plan))
+        native = {"working_dir": str(folder / "work"), "in_place": True}
+        (folder / "native.json").write_text(json.dumps(native))
+        self.process = subprocess.Popen(
+            argv or command("local", str(folder)),
+            env={**os.environ, "JOBSDK_RUN_DIR": str(folder), **env},
+            start_new_session=True,
+        )
+
+    def wait(self) -> int:
+        return self.process.wait(timeout=60)
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        path = self.folder / "events.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [event for event in map(json.loads, lines) if kind in (None, event["event"])]
+
+    def report(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
+        return content
+
+    def log(self, rank: int) -> str:
+        (path,) = self.folder.glob(f"logs/node-*/rank-{rank}.log")
+        return path.read_text()
+
+    def until(self, happened: Callable[[], Any]) -> Any:
+        """Wait for a condition; its value. Fails after 30 s."""
+        return wait_for(happened)
+
+    def bootstrap_pid(self, node: int) -> int:
+        self.until(lambda: len(self.events("rank_started")) >= 1 and self.events("started"))
+        return next(event["pid"] for event in self.events("bootstrap_up") if event["node"] == node)
+
+
+def wait_for(happened: Callable[[], Any], seconds: float = 30.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = happened()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"did not happen within {seconds} s")
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Living processes that were started for the run in `folder`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environ = (entry / "environ").read_bytes().split(b"\0")
+                zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            except OSError:
+                continue
+            if f"JOBSDK_RUN_DIR={folder}".encode() in environ and not zombie:
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobsdk.bootstrap import failure
+
+CHAINED = """
+try:
+    {}["a"]
+except KeyError as error:
+    raise RuntimeError("second\\nline two") from error
+"""
+
+
+def output_of(code: str, path: Path) -> Path:
+    with path.open("wb") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, stderr=file, check=False)
+    return path
+
+
+def test_the_last_traceback_of_a_real_crash(tmp_path: Path) -> None:
+    words = failure.last_words(str(output_of("print('hello')\nraise ValueError('boom')", tmp_path / "log")))
+    assert words["traceback"].startswith("Traceback (most recent call last):")
+    assert words["error"] == "ValueError: boom"
+    assert words["last_lines"][0] == "hello"
+
+
+def test_of_chained_exceptions_the_last_counts(tmp_path: Path) -> None:
+    words = failure.last_words(str(output_of(CHAINED, tmp_path / "log")))
+    assert words["error"] == "RuntimeError: second"
+    assert "KeyError" not in words["traceback"]
+
+
+def test_a_traceback_that_a_launcher_has_indented(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text('  Traceback (most recent call last):\n    File "x", line 1\n  OSError: gone\nafterwards\n')
+    assert (
+        failure.last_words(str(log))["traceback"]
+        == 'Traceback (most recent call last):\n  File "x", line 1\nOSError: gone'
+    )
+
+
+def test_progress_bars_binary_and_huge_logs(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x\n" * 100_000 + b"10%\r20%\r30%\n\xff\xfe\n")
+    words = failure.last_words(str(log))
+    assert words["traceback"] is None
+    assert words["last_lines"][-2:] == ["30%", "\ufffd\ufffd"]
+    assert len(words["last_lines"]) == 20
+
+
+def test_no_log_at_all(tmp_path: Path) -> None:
+    assert failure.last_words(str(tmp_path / "none")) == {"traceback": None, "error": None, "last_lines": []}
+
+
+@pytest.mark.parametrize(
+    ("code", "signum", "words"),
+    [(3, None, "exited with code 3"), (137, 9, "was killed by SIGKILL"), (200, 72, "was killed by signal 72")],
+)
+def test_exits_in_words(code: int, signum: int | None, words: str) -> None:
+    assert failure.describe(code, signum) == words

@@ -1,0 +1,196 @@
+"""Whole jobs through the local supervisor: real processes, real sockets, real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.bootstrap.runs import LocalRun, plan, processes_of, wait_for
+
+MPI = {"type": "mpi", "processes": 2, "launcher": "mpirun"}
+
+
+def test_every_rank_gets_its_own_identity(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("echo $RANK $LOCAL_RANK $NODE_RANK $WORLD_SIZE $MASTER_ADDR:$MASTER_PORT"))
+    assert run.wait() == 0
+    said = [run.log(rank).split() for rank in range(4)]
+    assert [words[:4] for words in said] == [
+        ["0", "0", "0", "4"], ["1", "1", "0", "4"], ["2", "0", "1", "4"], ["3", "1", "1", "4"]
+    ]  # fmt: skip
+    assert len({words[4] for words in said}) == 1
+    assert run.report()["status"] == "Completed"
+    assert [rank["exit_code"] for rank in run.report()["ranks"]] == [0, 0, 0, 0]
+
+
+def test_the_master_port_can_be_bound(tmp_path: Path) -> None:
+    bind = 'import os,socket; socket.socket().bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))'
+    run = LocalRun(tmp_path / "r", plan(f"[ $RANK != 0 ] || python3 -c '{bind}'"))
+    assert run.wait() == 0, run.log(0)
+
+
+def test_first_failure_ends_all_nodes_and_is_named(tmp_path: Path) -> None:
+    failing = 'if [ $RANK = 2 ]; then python3 -c "import os; raise ValueError(5)"; exit 3; fi; exec sleep 600'
+    run = LocalRun(tmp_path / "r", plan(failing))
+    assert run.wait() == 3
+    report = run.report()
+    assert (report["status"], report["exit_code"]) == ("Failed", 3)
+    cause = report["cause"]
+    assert (cause["rank"], cause["node"], cause["exit_code"]) == (2, 1, 3)
+    assert cause["message"] == "rank 2 on node 1 exited with code 3"
+    assert cause["traceback"].splitlines()[-1] == "ValueError: 5"
+    assert {rank["rank"] for rank in report["ranks"] if rank["stopped"]} == {0, 1, 3}
+    assert processes_of(run.folder) == []
+
+
+def test_a_signal_counts_as_128_and_its_number(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("[ $RANK = 1 ] && kill -9 $$; exec sleep 600"))
+    assert run.wait() == 137
+    assert run.report()["cause"]["message"] == "rank 1 on node 0 was killed by SIGKILL"
+
+
+def test_sigterm_first_then_grace_then_sigkill(tmp_path: Path) -> None:
+    polite = "trap 'echo saved; exit 0' TERM"
+    text = (
+        f"if [ $RANK = 0 ]; then {polite}; echo up; while :; do sleep 0.05; done; "
+        "elif [ $RANK = 1 ]; then trap '' TERM; echo up; sleep 600; sleep 600; "
+        "else while [ $(cat ../logs/node-0/rank-*.log | grep -c up) != 2 ]; do sleep 0.05; done; exit 5; fi"
+    )
+    run = LocalRun(tmp_path / "r", plan(text, grace_s=1.0))
+    assert run.wait() == 5
+    assert "saved" in run.log(0)
+    ends = {rank["rank"]: rank for rank in run.report()["ranks"]}
+    assert ends[0]["exit_code"] == 0
+    assert ends[1]["signal"] == signal.SIGKILL
+    assert processes_of(run.folder) == []
+
+
+@pytest.mark.parametrize("code", [0, 4])
+def test_grandchildren_do_not_outlive_the_job(tmp_path: Path, code: int) -> None:
+    text = f"setsid sleep 601 & (sleep 602 &) ; trap '' TERM; nohup sleep 603 & [ $RANK = 0 ] && exit {code}; exit 0"
+    run = LocalRun(tmp_path / "r", plan(text, grace_s=0.5))
+    assert run.wait() == code
+    assert processes_of(run.folder) == []
+
+
+def test_cancel(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
+    run.until(lambda: len(run.events("rank_started")) == 4)
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.wait() == 130
+    assert run.report()["status"] == "Canceled"
+    assert processes_of(run.folder) == []
+
+
+def test_timeout(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("exec sleep 600", timeout_s=1))
+    assert run.wait() == 124
+    assert (run.report()["status"], run.report()["message"]) == ("TimedOut", "stopped after limits.timeout = 1 s")
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_killed_bootstrap_is_a_lost_node(tmp_path: Path, node: int) -> None:
+    run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
+    os.kill(run.bootstrap_pid(node), signal.SIGKILL)
+    assert run.wait() == 125
+    assert run.report()["status"] == "Lost"
+    assert f"node {node}" in run.report()["message"]
+    assert processes_of(run.folder) == []
+
+
+def test_sigterm_to_one_bootstrap_ends_the_job(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
+    os.kill(run.bootstrap_pid(1), signal.SIGTERM)
+    assert run.wait() == 143
+    assert run.report()["message"] == "node 1 was told to end by SIGTERM"
+
+
+def test_without_its_supervisor_a_run_ends_and_says_so(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("setsid sleep 600 & exec sleep 600"))
+    run.until(lambda: len(run.events("rank_started")) == 4)
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.wait()
+    wait_for(lambda: run.events("ended"))
+    assert run.report()["message"] == "the supervisor of this run was killed"
+    wait_for(lambda: processes_of(run.folder) == [])
+
+
+def test_output_is_kept_as_it_was_written(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan(r"printf 'a\xff\rb\n'; printf 'err\n' >&2; printf 'no newline'", nodes=1))
+    assert run.wait() == 0
+    content = (run.folder / "logs/node-0/rank-1.log").read_bytes()
+    assert content == b"a\xff\rb\nerr\nno newline"
+
+
+def test_inputs_and_outputs_are_one_word_each_wherever_the_run_lies(tmp_path: Path) -> None:
+    data = tmp_path / "my data $x.csv"
+    data.write_text("42\n")
+    uri = {"type": "uri_file", "mode": None, "uri": str(data)}
+    folder = {"type": "uri_folder", "mode": None, "uri": str(tmp_path / "given place")}
+    inner = {"type": "uri_folder", "mode": None, "uri": None}
+    parts = [
+        "cat ",
+        {"input": "data"},
+        " > ",
+        {"output": "out"},
+        "/copy; echo $AZURE_ML_INPUT_n >",
+        {"output": "in"},
+        "/n",
+    ]
+    the_plan = plan("", nodes=1, inputs={"data": uri, "n": {"literal": "7"}}, outputs={"out": folder, "in": inner})
+    run = LocalRun(tmp_path / "run with spaces; and 'more", {**the_plan, "command": parts})
+    assert run.wait() == 0, run.log(0)
+    assert (tmp_path / "given place/copy").read_text() == "42\n"
+    assert (run.folder / "outputs/in/n").read_text() == "7\n"
+
+
+def test_a_missing_input_fails_the_run_with_its_name(tmp_path: Path) -> None:
+    the_plan = plan("true", inputs={"data": {"type": "uri_folder", "mode": None, "uri": str(tmp_path / "gone")}})
+    run = LocalRun(tmp_path / "r", the_plan)
+    assert run.wait() == 126
+    assert run.report()["message"] == f"input data: there is no {tmp_path / 'gone'}"
+
+
+def test_tensorflow_ends_servers_and_workers_when_the_chief_has_ended(tmp_path: Path) -> None:
+    roles = {"type": "tensorflow", "launcher": "direct", "workers": 2, "parameter_servers": 1, "chief": True}
+    text = "echo $TF_CONFIG; case $AZUREML_PROCESS_NAME in chief_0) exit 0;; *) sleep 600;; esac"
+    run = LocalRun(tmp_path / "r", plan(text, distribution=roles))
+    assert run.wait() == 0
+    assert run.report()["status"] == "Completed"
+    assert processes_of(run.folder) == []
+
+
+def test_mpirun_ranks_have_the_contract_and_their_logs(tmp_path: Path, require_mpirun: None) -> None:
+    text = "echo $RANK $OMPI_COMM_WORLD_RANK $LOCAL_RANK $OMPI_COMM_WORLD_LOCAL_RANK $NODE_RANK $WORLD_SIZE"
+    run = LocalRun(tmp_path / "r", plan(text, distribution=MPI))
+    assert run.wait() == 0
+    assert [run.log(rank).split() for rank in range(4)] == [
+        ["0", "0", "0", "0", "0", "4"], ["1", "1", "1", "1", "0", "4"],
+        ["2", "2", "0", "0", "1", "4"], ["3", "3", "1", "1", "1", "4"],
+    ]  # fmt: skip
+
+
+def test_mpirun_the_culprits_code_counts(tmp_path: Path, require_mpirun: None) -> None:
+    run = LocalRun(tmp_path / "r", plan("[ $RANK = 3 ] && exit 7; exec sleep 600", distribution=MPI))
+    assert run.wait() == 7
+    assert run.report()["cause"]["rank"] == 3
+    assert processes_of(run.folder) == []
+
+
+def test_no_mpirun_is_said(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("true", distribution=MPI), PATH=str(tmp_path))
+    assert run.wait() == 126
+    assert "no mpirun on PATH" in run.report()["message"]
+    assert "launcher: direct" in run.report()["message"]
+
+
+def test_mpirun_itself_killed(tmp_path: Path, require_mpirun: None) -> None:
+    run = LocalRun(tmp_path / "r", plan("exec sleep 600", distribution=MPI))
+    run.until(lambda: len(run.events("rank_started")) == 4)
+    launcher = [pid for pid in processes_of(run.folder) if b"mpirun" in Path(f"/proc/{pid}/cmdline").read_bytes()[:40]]
+    os.kill(launcher[0], signal.SIGKILL)
+    assert run.wait() != 0
+    assert run.report()["status"] == "Failed"
+    assert processes_of(run.folder) == []

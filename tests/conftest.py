@@ -1,0 +1,72 @@
+"""What every test gets: a jobsdk home of its own, and a check that nothing it started is left running."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh JOBSDK_HOME. Every process that a test starts inherits it, which is how leftovers are found."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("JOBSDK_HOME", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    yield folder
+    left = _after_grace(folder, seconds=3.0)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, f"the test left processes running: {left}"
+
+
+@pytest.fixture
+def require_mpirun() -> str:
+    """The path of Open MPI's mpirun."""
+    return _require("mpirun")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not shutil.which("nvidia-smi"):
+        pytest.skip("no GPU here")
+
+
+def _require(program: str) -> str:
+    """Skip without `program`; fail where JOBSDK_REQUIRE_ENGINES=1 says that it must be there."""
+    found = shutil.which(program)
+    if found:
+        return found
+    if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
+        pytest.fail(f"{program} is missing, and JOBSDK_REQUIRE_ENGINES=1: run scripts/install-engines.sh")
+    pytest.skip(f"{program} is not installed")
+
+
+def _after_grace(folder: Path, seconds: float) -> dict[int, str]:
+    """Processes of the test that are still there after `seconds`: one that is just ending is no leftover."""
+    deadline = time.monotonic() + seconds
+    while (left := _processes_of(folder)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+def _processes_of(folder: Path) -> dict[int, str]:
+    """Processes that carry this JOBSDK_HOME (Linux only; elsewhere none), each with its command line."""
+    mark = f"JOBSDK_HOME={folder}".encode()
+    found = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            environment = Path("/proc", name, "environ").read_bytes()
+            line = Path("/proc", name, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has ended, or is somebody else's
+            continue
+        # Python's own resource tracker stays until the interpreter that started it ends.
+        if mark in environment.split(b"\0") and "multiprocessing.resource_tracker" not in line:
+            found[int(name)] = line
+    return found
