@@ -133,8 +133,11 @@ class Explanation:
         for process in shown:
             where = f"rank {process.rank}: node {process.node_rank}, local rank {process.local_rank}"
             role = f", {process.role}" if distribution["type"] == "tensorflow" else ""
-            own = {n: v for n, v in process.environment.items() if len(shown) == 1 or n not in common}
-            lines += [where + role, *(f"  {name}={value}" for name, value in own.items())]
+            if len(shown) == 1:
+                lines += [where + role, *(f"  {name}={value}" for name, value in process.environment.items())]
+            else:
+                own = (f"{name}={value}" for name, value in process.environment.items() if name not in common)
+                lines += [where + role, "  " + " ".join(own)]
         if ranks is None and size > most:
             lines.append(f"... and ranks {most} to {size - 1} likewise (--rank N shows one)")
         return "\n".join(lines)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.io import Input, Output
 
 Plan = dict[str, Any]
 
@@ -23,6 +24,7 @@ RENDEZVOUS_TIMEOUT_S = 600.0
 def make_plan(job: CommandJob, *, name: str) -> Plan:
     """The plan of `job` as the run `name`. The job must have been validated."""
     from jobsdk.job.expressions import text_of
+    from jobsdk.job.io import Input
 
     return {
         "plan": 1,
@@ -34,7 +36,7 @@ def make_plan(job: CommandJob, *, name: str) -> Plan:
         "distribution": _distribution(job),
         "environment": dict(job.environment_variables),
         "inputs": {
-            key: {"literal": text_of(value)} if _is_literal(value) else _data(job, value)
+            key: _data(job, value) if isinstance(value, Input) else {"literal": text_of(value)}
             for key, value in job.inputs.items()
         },
         "outputs": {key: _data(job, value) for key, value in job.outputs.items()},
@@ -48,17 +50,17 @@ def make_plan(job: CommandJob, *, name: str) -> Plan:
 def _command(job: CommandJob) -> list[Any]:
     """The command's parts: text, and references to inputs and outputs that are paths. Literals are text already."""
     from jobsdk.job.expressions import parse, render_optional, text_of
+    from jobsdk.job.io import Input
 
     parts: list[Any] = []
-    for part in parse(render_optional(job.command, job.inputs)):
+    for part in parse(render_optional(job.command or "", job.inputs)):
         if isinstance(part, str):
             piece: Any = part
         elif part.namespace == "outputs":
             piece = {"output": part.name}
-        elif _is_literal(job.inputs[part.name]):
-            piece = text_of(job.inputs[part.name])
         else:
-            piece = {"input": part.name}
+            value = job.inputs[part.name]
+            piece = {"input": part.name} if isinstance(value, Input) else text_of(value)
         if isinstance(piece, str) and parts and isinstance(parts[-1], str):
             parts[-1] += piece
         else:
@@ -66,11 +68,7 @@ def _command(job: CommandJob) -> list[Any]:
     return parts
 
 
-def _is_literal(value: Any) -> bool:
-    return isinstance(value, str | bool | int | float)
-
-
-def _data(job: CommandJob, value: Any) -> dict[str, Any]:
+def _data(job: CommandJob, value: Input | Output) -> dict[str, Any]:
     """An input or output that is a file, a folder or a URI. Local paths become absolute."""
     from jobsdk.job.io import is_local
 
@@ -82,10 +80,12 @@ def _data(job: CommandJob, value: Any) -> dict[str, Any]:
 
 def _distribution(job: CommandJob) -> dict[str, Any]:
     """What the environment contract needs to know. Without a distribution every node runs the command once."""
+    from jobsdk.job.distribution import TensorFlowDistribution
+
     distribution, nodes = job.distribution, job.resources.instance_count or 1
     if distribution is None:
         return {"type": "none", "processes": 1, "launcher": "direct"}
-    if distribution.type == "tensorflow":
+    if isinstance(distribution, TensorFlowDistribution):
         return {
             "type": "tensorflow",
             "launcher": "direct",
@@ -95,6 +95,6 @@ def _distribution(job: CommandJob) -> dict[str, Any]:
         }
     return {
         "type": distribution.type,
-        "processes": getattr(distribution, "process_count_per_instance", None) or 1,
+        "processes": distribution.process_count_per_instance or 1,
         "launcher": getattr(distribution, "launcher", None) or "direct",
     }

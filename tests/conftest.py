@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("JOBSDK_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    # As in an activated environment: console scripts that came with the tests' packages are found.
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     yield folder
     left = _after_grace(folder, seconds=3.0)
     for pid in left:
@@ -29,6 +32,12 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 def require_mpirun() -> str:
     """The path of Open MPI's mpirun."""
     return _require("mpirun")
+
+
+@pytest.fixture
+def require_deepspeed() -> str:
+    """The path of DeepSpeed's own launcher."""
+    return _require("deepspeed")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-import zipfile
 from typing import List
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -16,6 +14,9 @@ _LEFT_OUT = {"__main__.py", "archive.py"}
 
 def build() -> bytes:
     """The archive's content: runs with `python job.pyz VERB ...` on Python 3.8 or later."""
+    import io
+    import zipfile
+
     sources = {"__main__.py": _MAIN.encode()}
     for name in os.listdir(_HERE):
         if name.endswith(".py") and name not in _LEFT_OUT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 import socket
 import struct
 from typing import List, Optional, Tuple
@@ -17,11 +17,10 @@ def free_ports(count: int, address: str = "") -> List[int]:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     low, high = 15000, max(20000, min(_first_ephemeral_port(), 32768))
     chosen: List[int] = []
-    draw = random.SystemRandom()
     for _ in range(1000 * count):
         if len(chosen) == count:
             return chosen
-        port = draw.randrange(low, high)
+        port = low + int.from_bytes(os.urandom(4), "big") % (high - low)
         if port not in chosen and _is_free(family, address, port):
             chosen.append(port)
     raise OSError("no free TCP port between %d and %d" % (low, high))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from typing import Any, Callable, Dict, Optional
 
 from . import layout
@@ -20,6 +18,8 @@ def io_dir(run_dir: str) -> str:
     """A name of the run's folder that is one word for a shell: itself, or a link to it in a private folder."""
     if layout.is_one_word(run_dir):
         return run_dir
+    import tempfile  # rarely needed, and dear to import
+
     link = os.path.join(tempfile.mkdtemp(prefix="jobsdk-"), "run")
     os.symlink(run_dir, link)
     return link
@@ -81,6 +81,7 @@ def _prepare_output(name: str, given: Dict[str, Any], path: str, run_dir: str) -
 
 def _download(name: str, url: str, cache: str) -> str:
     """The local copy of `url`, fetched unless an earlier run has done so."""
+    import hashlib
     import urllib.error
     import urllib.request
 

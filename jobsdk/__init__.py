@@ -1,0 +1,129 @@
+"""One job description that runs on a laptop, a cluster or a cloud.
+
+    from jobsdk import MLClient, PyTorchDistribution, command
+
+    job = command(
+        command="python train.py --epochs ${{inputs.epochs}}",
+        code="src",
+        inputs={"epochs": 3},
+        distribution=PyTorchDistribution(process_count_per_instance=2),
+        instance_count=2,
+    )
+    run = MLClient().jobs.create_or_update(job)
+
+The names here are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobsdk.client import MLClient
+    from jobsdk.errors import (
+        ComputeError,
+        JobFailed,
+        JobsdkError,
+        RunExists,
+        RunNotFound,
+        ValidationError,
+    )
+    from jobsdk.job.command import CommandJob, command
+    from jobsdk.job.distribution import (
+        DeepSpeedDistribution,
+        MpiDistribution,
+        PyTorchDistribution,
+        RayDistribution,
+        TensorFlowDistribution,
+    )
+    from jobsdk.job.environment import BuildContext, Environment
+    from jobsdk.job.findings import Finding
+    from jobsdk.job.identity import (
+        AmlTokenConfiguration,
+        ManagedIdentityConfiguration,
+        UserIdentityConfiguration,
+    )
+    from jobsdk.job.io import Input, Output
+    from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings, ResourceConfiguration
+    from jobsdk.job.schema import job_schema
+    from jobsdk.job.services import (
+        JupyterLabJobService,
+        SshJobService,
+        TensorBoardJobService,
+        VsCodeJobService,
+    )
+    from jobsdk.job.yaml_file import load_job
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "jobsdk.client": ["MLClient"],
+    "jobsdk.errors": ["ComputeError", "JobFailed", "JobsdkError", "RunExists", "RunNotFound", "ValidationError"],
+    "jobsdk.job.command": ["CommandJob", "command"],
+    "jobsdk.job.distribution": [
+        "DeepSpeedDistribution",
+        "MpiDistribution",
+        "PyTorchDistribution",
+        "RayDistribution",
+        "TensorFlowDistribution",
+    ],
+    "jobsdk.job.environment": ["BuildContext", "Environment"],
+    "jobsdk.job.findings": ["Finding"],
+    "jobsdk.job.identity": ["AmlTokenConfiguration", "ManagedIdentityConfiguration", "UserIdentityConfiguration"],
+    "jobsdk.job.io": ["Input", "Output"],
+    "jobsdk.job.resources": ["CommandJobLimits", "JobResourceConfiguration", "QueueSettings", "ResourceConfiguration"],
+    "jobsdk.job.schema": ["job_schema"],
+    "jobsdk.job.services": ["JupyterLabJobService", "SshJobService", "TensorBoardJobService", "VsCodeJobService"],
+    "jobsdk.job.yaml_file": ["load_job"],
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "AmlTokenConfiguration",
+    "BuildContext",
+    "CommandJob",
+    "CommandJobLimits",
+    "ComputeError",
+    "DeepSpeedDistribution",
+    "Environment",
+    "Finding",
+    "Input",
+    "JobFailed",
+    "JobResourceConfiguration",
+    "JobsdkError",
+    "JupyterLabJobService",
+    "MLClient",
+    "ManagedIdentityConfiguration",
+    "MpiDistribution",
+    "Output",
+    "PyTorchDistribution",
+    "QueueSettings",
+    "RayDistribution",
+    "ResourceConfiguration",
+    "RunExists",
+    "RunNotFound",
+    "SshJobService",
+    "TensorBoardJobService",
+    "TensorFlowDistribution",
+    "UserIdentityConfiguration",
+    "ValidationError",
+    "VsCodeJobService",
+    "__version__",
+    "command",
+    "job_schema",
+    "load_job",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module 'jobsdk' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

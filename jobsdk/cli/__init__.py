@@ -1,0 +1,79 @@
+"""The command `jobsdk`: thin over `jobsdk.client`. Each verb's module is imported when the verb is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from jobsdk.cli.lazy import LazyGroup
+
+USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+
+
+def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from jobsdk import __version__
+
+        click.echo(f"jobsdk {__version__}")
+        context.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    members={
+        "run": ("jobsdk.cli.launch:run", "Run a command here as a distributed job, as torchrun would."),
+        "job": ("jobsdk.cli.job:job", "Submit, follow and manage jobs."),
+        "compute": ("jobsdk.cli.compute:compute", "Where jobs can run."),
+        "schema": ("jobsdk.cli.schema:schema", "Print the JSON Schema of job files."),
+        "completion": ("jobsdk.cli.completion:completion", "Print the completion script of a shell."),
+    },
+)
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
+def cli() -> None:
+    """One job description that runs on this machine and on clusters."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. Every error becomes one message on stderr, never a traceback."""
+    from jobsdk.errors import JobsdkError
+
+    try:
+        code = cli.main(arguments, prog_name="jobsdk", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx is not None else "jobsdk"
+        return _complain(f"{error.format_message()} ('{where} --help' shows the usage)")
+    except click.ClickException as error:
+        return _complain(error.format_message())
+    except click.Abort:
+        return INTERRUPTED
+    except JobsdkError as error:
+        return _complain_of(error)
+    except BrokenPipeError:
+        # Python would complain once more when it flushes stdout at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{where}{error.strerror or error}")
+
+
+def _complain_of(error: Exception) -> int:
+    from jobsdk.errors import ValidationError
+
+    if isinstance(error, ValidationError):
+        from jobsdk.cli.output import say_findings
+
+        say_findings(error.findings)
+        return USAGE
+    return _complain(str(error))
+
+
+def _complain(message: str) -> int:
+    click.echo(f"error: {message}", err=True)
+    return USAGE

@@ -1,0 +1,70 @@
+"""`jobsdk run`: what a torchrun user types."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Any
+
+import click
+
+from jobsdk.cli.options import compute_option, set_option
+from jobsdk.cli.output import say, warn
+
+
+@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes; on local, of this machine.")
+@click.option("--processes", type=click.IntRange(1), help="Processes on each node.  [default: 1]")
+@click.option(
+    "--distribution",
+    type=click.Choice(["pytorch", "tensorflow", "mpi", "deepspeed"], case_sensitive=False),
+    default="pytorch",
+    show_default=True,
+    help="How the processes find each other.",
+)
+@compute_option()
+@set_option()
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def run(
+    context: click.Context,
+    nodes: int,
+    processes: int | None,
+    distribution: str,
+    compute: str | None,
+    settings: tuple[dict[str, Any], ...],
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND in this folder as the processes of one job, show what they write, and exit with the job's code.
+
+    On the local compute the code is used in place, without a copy. An example:
+
+        jobsdk run --nodes 2 --processes 4 -- python train.py --epochs 3
+    """
+    from jobsdk.client import JobOperations
+
+    fields: dict[str, Any] = {
+        "command": shlex.join(command),
+        "code": os.getcwd(),
+        "distribution": {"type": distribution},
+        "resources": {"instance_count": nodes},
+    }
+    if processes is not None:
+        if distribution == "tensorflow":
+            raise click.UsageError("TensorFlow runs one worker on each node: use --nodes.", context)
+        fields["distribution"]["process_count_per_instance"] = processes
+    if settings:
+        from jobsdk.job.yaml_file import load_job
+
+        job = load_job(fields, settings)
+    else:
+        from jobsdk.job.command import CommandJob
+
+        job = CommandJob(**fields)
+    started = JobOperations().create_or_update(job, compute=compute, in_place=True, warn=warn)
+    if sys.stderr.isatty():
+        say(f"run {started.name}: {started.folder.path}")
+    from jobsdk.cli.streaming import own
+
+    context.exit(own(started))

@@ -1,0 +1,105 @@
+"""`jobsdk job show | list | stream | logs | wait`: the verbs that look at runs."""
+
+from __future__ import annotations
+
+import click
+
+from jobsdk.cli.options import run_name
+from jobsdk.cli.output import output_option, show_record, show_table
+from jobsdk.cli.output import show as show_data
+from jobsdk.client import JobOperations
+
+
+@click.command()
+@run_name
+@output_option()
+def show(name: str, form: str) -> None:
+    """Show a run: its state, how it ended, where its outputs are."""
+    from jobsdk.cli.records import run_record
+
+    run = JobOperations().get(name)
+    record = run_record(run)
+    if form != "table":
+        record["report"] = run.report or None
+    show_record(record, form)
+
+
+@click.command("list")
+@click.option("--status", help="Only runs of this status, in any letter case.")
+@click.option("--tag", metavar="KEY[=VALUE]", help="Only runs with this tag.")
+@click.option("--experiment", help="Only runs of this experiment.")
+@click.option("--compute", help="Only runs on this compute.")
+@click.option("-r", "--max-results", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--include-archived", is_flag=True, help="Archived runs too.")
+@click.option("--archived-only", is_flag=True, help="Archived runs only.")
+@output_option()
+def list_runs(
+    status: str | None,
+    tag: str | None,
+    experiment: str | None,
+    compute: str | None,
+    max_results: int,
+    include_archived: bool,
+    archived_only: bool,
+    form: str,
+) -> None:
+    """List the runs that fit all that is given, the newest first."""
+    from jobsdk.cli.records import COLUMNS, run_record, run_row
+
+    try:
+        runs = JobOperations().list(
+            status=status,
+            tag=tag,
+            experiment=experiment,
+            compute=compute,
+            max_results=max_results,
+            list_view_type="ArchivedOnly" if archived_only else "All" if include_archived else "ActiveOnly",
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if form == "table":
+        show_table(COLUMNS, [run_row(run) for run in runs])
+    else:
+        show_data([run_record(run) for run in runs], form)
+
+
+@click.command()
+@run_name
+@click.option("--rank", "ranks", metavar="RANKS", help="Only these ranks: 0,3-5 or last.")
+@click.option("--tail", type=click.IntRange(0), help="Begin with so many last lines of each rank.")
+@click.pass_context
+def stream(context: click.Context, name: str, ranks: str | None, tail: int | None) -> None:
+    """Show what the ranks of a run write, until its end, and exit with its code."""
+    from jobsdk.cli.streaming import attend
+
+    context.exit(attend(JobOperations().get(name), ranks, tail))
+
+
+@click.command()
+@run_name
+@click.option("--rank", "ranks", metavar="RANKS", help="Only these ranks: 0,3-5 or last.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run's end.")
+@click.option("--tail", type=click.IntRange(0), help="Only so many last lines of each rank.")
+def logs(name: str, ranks: str | None, follow: bool, tail: int | None) -> None:
+    """Show what the ranks of a run have written."""
+    try:
+        JobOperations().logs(name, ranks=ranks, tail=tail, follow=follow)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+@click.command()
+@run_name
+@click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait at most; the exit code is 124 then.")
+@click.pass_context
+def wait(context: click.Context, name: str, timeout: float | None) -> None:
+    """Wait for a run's end, and exit with its code."""
+    from jobsdk.cli.output import say
+    from jobsdk.cli.streaming import finish
+
+    try:
+        run = JobOperations().wait(name, timeout)
+    except TimeoutError as error:
+        say(f"error: {error}")
+        context.exit(124)
+    context.exit(finish(run))

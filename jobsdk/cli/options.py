@@ -1,0 +1,105 @@
+"""What several verbs take: a job file with changes, and the name of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from jobsdk.job.command import CommandJob
+    from jobsdk.job.findings import Finding
+
+Decorator = Callable[[Any], Any]
+
+
+class Setting(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """`a.b=value`; the value is read as YAML would read it: 2 is a number, true is a truth value, [a, b] a list."""
+
+    name = "PATH=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        path, equals, text = str(value).partition("=")
+        if not equals or not path.strip():
+            self.fail(f"{value!r} is not of the form a.b=value", param, ctx)
+        return {path.strip(): _plain(text)}
+
+
+def _plain(text: str) -> Any:
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    if isinstance(value, list | dict):  # "a: b" is text, "{a: b}" is meant
+        return value if text.lstrip().startswith(("[", "{")) else text
+    return value if isinstance(value, str | int | float | None) else text  # a date is text
+
+
+def set_option() -> Decorator:
+    return click.option(
+        "--set",
+        "settings",
+        type=Setting(),
+        multiple=True,
+        help="Change a field of the job: --set resources.instance_count=2",
+    )
+
+
+def job_options(function: Any) -> Any:
+    """`-f`, `--set` and `--strict`, as every verb has them that reads a job file."""
+    for option in (
+        click.option("--strict", is_flag=True, help="Take unknown keys that are otherwise tolerated as errors."),
+        set_option(),
+        click.option("-f", "--file", required=True, metavar="FILE", help="The job file; - reads stdin."),
+    ):
+        function = option(function)
+    return function
+
+
+def compute_option() -> Decorator:
+    return click.option("--compute", metavar="NAME", help="Where to run instead of where the job says.")
+
+
+def read(
+    file: str, settings: tuple[dict[str, Any], ...], strict: bool
+) -> tuple[CommandJob | None, tuple[Finding, ...]]:
+    """The job of a file (None if it cannot be one) and everything that was found in it."""
+    from jobsdk.job.yaml_file import read_job
+
+    return read_job(sys.stdin if file == "-" else file, settings, strict=strict)
+
+
+def load(file: str, settings: tuple[dict[str, Any], ...], strict: bool) -> CommandJob:
+    """The job of a file. Raises ValidationError with everything that was found if it is not valid."""
+    job, findings = read(file, settings, strict)
+    if job is None or any(finding.is_error for finding in findings):
+        from jobsdk.errors import ValidationError
+
+        raise ValidationError(findings)
+    return job
+
+
+def _run_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from jobsdk.runs import RunFolder
+
+    return sorted(run.name for run in RunFolder.all() if run.name.startswith(incomplete))
+
+
+def run_name(function: Any) -> Any:
+    """The run's name, as an argument or as Azure's `-n NAME`; the function takes it as `name`."""
+    from functools import wraps
+
+    @wraps(function)
+    def with_name(*args: Any, name: str | None, name_option: str | None, **given: Any) -> Any:
+        if (name is None) == (name_option is None):
+            raise click.UsageError("Give the name of one run.", click.get_current_context())
+        return function(*args, name=name or name_option, **given)
+
+    with_name = click.option("-n", "--name", "name_option", metavar="NAME", hidden=True, shell_complete=_run_names)(
+        with_name
+    )
+    return click.argument("name", required=False, metavar="NAME", shell_complete=_run_names)(with_name)

@@ -1,0 +1,83 @@
+"""Printing results (stdout) and talk (stderr)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from jobsdk.job.findings import Finding
+
+
+def output_option(*formats: str) -> Callable[[Any], Any]:
+    """`-o`; the first of the formats is the default."""
+    chosen = formats or ("table", "json", "yaml")
+    return click.option(
+        "-o", "--output", "form", type=click.Choice(chosen), default=chosen[0], show_default=True, help="How to print."
+    )
+
+
+def say(text: str) -> None:
+    """Talk to the user, apart from results."""
+    click.echo(text, err=True)
+
+
+def warn(text: str) -> None:
+    say(f"warning: {text}")
+
+
+def say_findings(findings: Iterable[Finding]) -> None:
+    """Findings one a line: they begin with `error:` or `warning:`, after their place if it is known."""
+    for finding in findings:
+        say(str(finding))
+
+
+def show(data: Any, form: str) -> None:
+    """Print plain data as JSON or YAML."""
+    if form == "json":
+        click.echo(json.dumps(data, indent=2, default=str))
+    else:
+        import yaml
+
+        plain = json.loads(json.dumps(data, default=str))
+        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under their heads: with rich on a terminal, else as aligned plain text."""
+    if sys.stdout.isatty():
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+        for row in rows:
+            table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        Console().print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+_STYLES = {"Completed": "green", "Failed": "red", "Lost": "red", "TimedOut": "red", "Running": "cyan"}
+
+
+def show_record(record: Mapping[str, Any], form: str) -> None:
+    """Print one record: a line for each field, or as JSON or YAML."""
+    if form != "table":
+        show(record, form)
+        return
+    width = max(map(len, record))
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name}={content}" for name, content in value.items())
+        elif isinstance(value, list):
+            value = ", ".join(map(str, value))
+        if value not in (None, ""):
+            click.echo(f"{key.ljust(width)}  {value}")

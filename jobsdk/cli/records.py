@@ -1,0 +1,62 @@
+"""A run as a record, for people and for programs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobsdk.run import Run
+
+COLUMNS = ("NAME", "STATUS", "CODE", "EXPERIMENT", "COMPUTE", "NODES", "RANKS", "CREATED", "TOOK")
+
+
+def run_record(run: Run) -> dict[str, Any]:
+    """Everything that is known of a run."""
+    state = run.state()
+    return {
+        "name": run.name,
+        "display_name": run.display_name,
+        "status": state.status,
+        "exit_code": state.exit_code,
+        "message": state.message,
+        "experiment_name": run.experiment_name,
+        "compute": run.compute,
+        "distribution": run.distribution,
+        "nodes": run.nodes,
+        "processes": run.processes,
+        "command": run.command,
+        "created": run.creation_context.created_at.isoformat(),
+        "seconds": _seconds(run),
+        "tags": run.tags,
+        "properties": run.properties,
+        "description": run.description,
+        "archived": run.archived,
+        "outputs": {name: output.path for name, output in run.outputs.items()},
+        "folder": str(run.folder.path),
+    }
+
+
+def run_row(run: Run) -> tuple[str, ...]:
+    """A run as a line of a table; see COLUMNS."""
+    state = run.state()
+    code = "" if state.exit_code is None else str(state.exit_code)
+    created = run.creation_context.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    seconds = _seconds(run)
+    where = (run.experiment_name or "", run.compute, str(run.nodes or ""), str(run.processes or ""))
+    return run.name, state.status, code, *where, created, "" if seconds is None else _duration(seconds)
+
+
+def _seconds(run: Run) -> float | None:
+    """From the start of the ranks to the end, or to now."""
+    state = run.state()
+    if state.started is None:
+        return None
+    return round((state.ended or time.time()) - state.started, 2)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

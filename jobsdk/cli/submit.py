@@ -1,0 +1,125 @@
+"""`jobsdk job create | validate | explain | compile`: the verbs that read a job file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from jobsdk.cli.options import compute_option, job_options, load, read
+from jobsdk.cli.output import output_option, say, say_findings, show, show_record, warn
+
+Settings = tuple[dict[str, Any], ...]
+
+
+@click.command()
+@job_options
+@click.option("--name", help="The run's name instead of the job's.")
+@compute_option()
+@click.option("--build-env", is_flag=True, help="Build the job's environment from its conda file or requirements.")
+@click.option("--stream", is_flag=True, help="Show what the ranks write, and exit with the job's code.")
+@click.option("--wait", is_flag=True, help="Wait for the end, and exit with the job's code.")
+@click.option("--save-as", metavar="FILE", help="Write the job as it is submitted to a job file.")
+@output_option()
+@click.pass_context
+def create(
+    context: click.Context,
+    file: str,
+    settings: Settings,
+    strict: bool,
+    name: str | None,
+    compute: str | None,
+    build_env: bool,
+    stream: bool,
+    wait: bool,
+    save_as: str | None,
+    form: str,
+) -> None:
+    """Submit the job of FILE. Prints the run's name and returns at once; the run goes on by itself."""
+    from jobsdk.client import JobOperations
+
+    job = load(file, settings, strict)
+    jobs = JobOperations()
+    compiled = jobs.compile(job, name=name, compute=compute, build_env=build_env, strict=strict)
+    if save_as is not None:
+        compiled.job.dump(save_as, overwrite=True)
+    run = jobs.submit(compiled, warn)
+    if stream:
+        from jobsdk.cli.streaming import attend
+
+        say(f"run {run.name}: {run.folder.path}")
+        context.exit(attend(run))
+    if wait:
+        from jobsdk.cli.streaming import finish
+
+        run.wait()
+    if form == "table":
+        click.echo(run.name)
+    else:
+        from jobsdk.cli.records import run_record
+
+        show_record(run_record(run), form)
+    if wait:
+        context.exit(finish(run))
+
+
+@click.command()
+@job_options
+@output_option("table", "json", "yaml")
+@click.pass_context
+def validate(context: click.Context, file: str, settings: Settings, strict: bool, form: str) -> None:
+    """Say everything that is wrong or doubtful in FILE, without network. Exit code 0 if it is valid, 2 if not."""
+    _, findings = read(file, settings, strict)
+    errors = sum(finding.is_error for finding in findings)
+    if form == "table":
+        say_findings(findings)
+        if not errors:
+            click.echo(f"{file}: valid" + (f", with {len(findings)} warning(s)" if findings else ""))
+    else:
+        show([finding.to_dict() for finding in findings], form)
+    context.exit(2 if errors else 0)
+
+
+@click.command()
+@job_options
+@compute_option()
+@click.option("--rank", "ranks", metavar="RANKS", help="Only these processes: 0,3-5 or last.")
+@output_option("text", "json", "yaml")
+def explain(file: str, settings: Settings, strict: bool, compute: str | None, ranks: str | None, form: str) -> None:
+    """Show every process of the job: its node, role and rank, its environment, its command."""
+    from jobsdk.explain import explain as explain_job
+    from jobsdk.logs import parse_ranks
+
+    explanation = explain_job(load(file, settings, strict), compute=compute)
+    try:
+        chosen = parse_ranks(ranks, len(explanation))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if form == "text":
+        click.echo(explanation.to_text(chosen))
+    else:
+        show(explanation.to_dict(chosen), form)
+
+
+@click.command("compile")
+@job_options
+@click.option("--name", help="The run's name instead of the job's.")
+@compute_option()
+@click.option("--build-env", is_flag=True, help="As for create.")
+@output_option("yaml", "json")
+def compile_job(
+    file: str,
+    settings: Settings,
+    strict: bool,
+    name: str | None,
+    compute: str | None,
+    build_env: bool,
+    form: str,
+) -> None:
+    """Show what the compute would be given for the job. Nothing is submitted."""
+    from jobsdk.client import JobOperations
+
+    job = load(file, settings, strict)
+    compiled = JobOperations().compile(job, name=name, compute=compute, build_env=build_env, strict=strict)
+    say_findings(compiled.warnings)
+    show(compiled.spec, form)

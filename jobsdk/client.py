@@ -1,0 +1,352 @@
+"""The client: `MLClient().jobs` submits jobs and finds their runs again, with the names that Azure ML's client has."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobsdk import compute as computes
+from jobsdk.errors import JobsdkError
+from jobsdk.run import CHANGEABLE, Run
+from jobsdk.runs import RunFolder, generate_name
+
+if TYPE_CHECKING:
+    from jobsdk.compute.base import Compute, Spec
+    from jobsdk.job.command import CommandJob
+    from jobsdk.job.findings import Finding
+    from jobsdk.logs import Sink
+    from jobsdk.plan import Plan
+
+Warn = Callable[[str], None]
+
+
+class Compiled(NamedTuple):
+    """A job made ready for a compute, before anything is written. `spec` is what the compute's engine takes."""
+
+    job: CommandJob
+    name: str
+    plan: Plan
+    compute: Compute
+    spec: Spec
+    warnings: tuple[Finding, ...]
+
+
+class Validation(NamedTuple):
+    """The result of `jobs.validate`: everything that was found."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the job can be submitted."""
+        return not any(finding.is_error for finding in self.findings)
+
+    @property
+    def error_messages(self) -> dict[str, str]:
+        """The errors: field -> message."""
+        from jobsdk.job.findings import dotted
+
+        return {dotted(finding.path): finding.message for finding in self.findings if finding.is_error}
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.findings)) or "no findings: the job is valid"
+
+
+class Cancellation:
+    """A cancellation under way, as Azure ML's `begin_cancel` gives one."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return self._run.state().is_terminal
+
+    def status(self) -> str:
+        """The run's status."""
+        return self._run.status
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the run's end. Raises TimeoutError after `timeout` seconds."""
+        self._run.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> None:
+        """The same as `wait`: Azure ML's gives nothing either."""
+        self.wait(timeout)
+
+
+class JobOperations:
+    """What can be done with jobs and their runs. Runs are named, or given as `Run`.
+
+    Every operation on a run raises RunNotFound if there is none of that name.
+    """
+
+    # -- submitting ----------------------------------------------------------------------------------------------
+
+    def create_or_update(
+        self,
+        job: CommandJob | Run,
+        *,
+        name: str | None = None,
+        compute: str | None = None,
+        build_env: bool = False,
+        in_place: bool = False,
+        strict: bool = False,
+        warn: Warn | None = None,
+    ) -> Run:
+        """Submit a job and return its run at once; the run goes on without this process.
+
+        `name` and `compute` take the place of the job's own. `build_env` builds the job's environment where the
+        compute does not by itself; `in_place` runs in the code folder instead of a private copy of it, where the
+        compute can. `warn` is told each warning; without it they go to the logger `jobsdk`. The job itself is not
+        changed. Given a `Run`, its tags, properties, description and display name are kept.
+
+        Raises ValidationError before anything is written, ComputeError, RunExists.
+        """
+        if isinstance(job, Run):
+            return self._update(job)
+        compiled = self.compile(job, name=name, compute=compute, build_env=build_env, in_place=in_place, strict=strict)
+        return self.submit(compiled, warn or _log)
+
+    def compile(
+        self,
+        job: CommandJob,
+        *,
+        name: str | None = None,
+        compute: str | None = None,
+        build_env: bool = False,
+        in_place: bool = False,
+        strict: bool = False,
+    ) -> Compiled:
+        """What `create_or_update` would submit. Writes nothing, needs no network. Raises as it does."""
+        from jobsdk.job.command import CommandJob
+        from jobsdk.plan import make_plan
+
+        if not isinstance(job, CommandJob):
+            raise JobsdkError(
+                f"only a job can be submitted, not an object of type {type(job).__name__}. "
+                "Fix: make one with command(...) or load_job(...)"
+            )
+        job = copy.deepcopy(job)
+        if name is not None:
+            job.name = name
+        if compute is not None:
+            job.compute = compute
+        warnings = job.validate(strict=strict)
+        run_name = job.name or generate_name()
+        plan = make_plan(job, name=run_name)
+        target = computes.resolve(job.compute)
+        spec = target.compile(job, plan, in_place=in_place, build_env=build_env)
+        unheeded = (one for one in target.judge(job, plan, build_env=build_env) if not one.is_error)
+        return Compiled(job, run_name, plan, target, spec, (*warnings, *unheeded))
+
+    def submit(self, compiled: Compiled, warn: Warn) -> Run:
+        """Start what `compile` gave."""
+        said: list[str] = []
+
+        def tell(text: str) -> None:
+            said.append(text)
+            warn(text)
+
+        for finding in compiled.warnings:
+            tell(str(finding).removeprefix("warning: "))
+        compiled.compute.prepare(compiled.spec, tell)
+        folder = RunFolder.create(compiled.name)
+        try:
+            folder.write_json("plan.json", compiled.plan)
+            folder.write_json("native.json", compiled.spec)
+            folder.write_json("run.json", _facts(compiled))
+            folder.append_event("submitted", by=os.getpid())
+            compiled.compute.submit(compiled.spec, folder, tell)
+        except BaseException:
+            import shutil
+
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+        for text in said:
+            folder.append_event("warning", message=text, told=True)
+        _note(folder, compiled.job)  # while the job starts already
+        return Run(folder)
+
+    def _update(self, run: Run) -> Run:
+        from jobsdk.history import History
+
+        run.folder.update_facts(**{field: getattr(run, field) for field in CHANGEABLE})
+        History().record(run.folder)
+        return Run(run.folder)
+
+    def validate(self, job: CommandJob, *, strict: bool = False) -> Validation:
+        """Everything that is wrong or doubtful about a job, without network."""
+        return Validation(job.findings(strict=strict))
+
+    # -- finding -------------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Run:
+        """The run of a name."""
+        return Run(RunFolder.find(name))
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        tag: str | None = None,
+        experiment: str | None = None,
+        compute: str | None = None,
+        max_results: int | None = None,
+        list_view_type: str = "ActiveOnly",
+    ) -> list[Run]:
+        """The runs that fit all that is given, the newest first.
+
+        `tag` is `key` or `key=value`; `list_view_type` is ActiveOnly, ArchivedOnly or All. Raises ValueError for a
+        status or view that there is not.
+        """
+        from jobsdk.history import History
+
+        views = {"activeonly": False, "archivedonly": True, "all": None}
+        view = getattr(list_view_type, "value", list_view_type).replace("_", "").lower()
+        if view not in views:
+            raise ValueError(f"there is no list_view_type {list_view_type!r}; there are ActiveOnly, ArchivedOnly, All")
+        rows = History().list(
+            status=status,
+            tag=tag,
+            experiment=experiment,
+            compute=compute,
+            archived=views[view],
+            max_results=max_results,
+        )
+        return [Run(RunFolder.find(row["name"])) for row in rows]
+
+    # -- following -----------------------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        name: str | Run,
+        *,
+        ranks: str | int | Iterable[int] | None = None,
+        tail: int | None = None,
+        out: Sink | None = None,
+    ) -> Run:
+        """Show what the ranks of a run write, until its end; see `Run.stream`. Raises JobFailed if it failed."""
+        return self._run(name).stream(ranks=ranks, tail=tail, out=out)
+
+    def logs(
+        self,
+        name: str | Run,
+        *,
+        ranks: str | int | Iterable[int] | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+        out: Sink | None = None,
+    ) -> None:
+        """Show what the ranks of a run have written; see `Run.logs`."""
+        self._run(name).logs(ranks=ranks, tail=tail, follow=follow, out=out)
+
+    def wait(self, name: str | Run, timeout: float | None = None) -> Run:
+        """Wait for a run's end, however it is. Raises TimeoutError after `timeout` seconds."""
+        return self._run(name).wait(timeout)
+
+    # -- changing ------------------------------------------------------------------------------------------------
+
+    def cancel(self, name: str | Run) -> Run:
+        """Ask that a run be ended; returns at once."""
+        return self._run(name).cancel()
+
+    def begin_cancel(self, name: str | Run) -> Cancellation:
+        """Ask that a run be ended; the result's `result()` waits for its end."""
+        return Cancellation(self.cancel(name))
+
+    def archive(self, name: str | Run) -> Run:
+        """Leave a run out of lists."""
+        return self._archive(name, True)
+
+    def restore(self, name: str | Run) -> Run:
+        """Take an archived run into lists again."""
+        return self._archive(name, False)
+
+    def _archive(self, name: str | Run, archived: bool) -> Run:
+        run = self._run(name)
+        run.folder.update_facts(archived=archived)
+        return self._update(Run(run.folder))
+
+    def download(
+        self,
+        name: str | Run,
+        *,
+        download_path: str | os.PathLike[str] = ".",
+        output_name: str | None = None,
+        all: bool = False,
+    ) -> Path:
+        """Copy what an ended run has left to `download_path`, and return that folder.
+
+        The default is `artifacts/`: the logs, and what the script wrote to ./outputs. `output_name` takes one named
+        output instead, `all` all of them as well, to `named-outputs/<name>/`, as Azure ML lays them out. Raises
+        JobsdkError if the run has not ended or has no such output.
+        """
+        from jobsdk.download import download
+
+        run = self._run(name)
+        state = run.state()
+        if not state.is_terminal:
+            raise JobsdkError(f"run {run.name} is {state.status}: only a run that has ended can be downloaded")
+        return download(run.folder, run.target.outputs(run.folder), Path(download_path), output_name, all)
+
+    def _run(self, name: str | Run) -> Run:
+        return name if isinstance(name, Run) else self.get(name)
+
+
+class MLClient:
+    """The entry to runs on this machine and on configured computes: `MLClient().jobs`."""
+
+    def __init__(self) -> None:
+        self.jobs = JobOperations()
+
+    def create_or_update(self, job: CommandJob | Run, *, name: str | None = None, compute: str | None = None) -> Run:
+        """Submit a job, or keep the changes of a run; see `JobOperations.create_or_update`."""
+        return self.jobs.create_or_update(job, name=name, compute=compute)
+
+
+def _facts(compiled: Compiled) -> dict[str, Any]:
+    """run.json: what an index of runs shows, and who submitted it."""
+    from jobsdk.bootstrap import contract, processes
+
+    job, plan = compiled.job, compiled.plan
+    return {
+        "name": compiled.name,
+        "created": time.time(),
+        "display_name": job.display_name or compiled.name,
+        "experiment": job.experiment_name or os.path.basename(os.getcwd()) or "Default",
+        "tags": dict(job.tags),
+        "properties": dict(job.properties),
+        "description": job.description,
+        "compute": compiled.compute.name,
+        "distribution": plan["distribution"]["type"],
+        "nodes": plan["nodes"],
+        "processes": contract.world_size(plan),
+        "archived": False,
+        "working_dir": compiled.spec.get("working_dir"),
+        "command": job.command,
+        "submitter_pid": os.getpid(),
+        "submitter_start": processes.start_time(os.getpid()),
+    }
+
+
+def _note(folder: RunFolder, job: CommandJob) -> None:
+    """Keep what is not needed for the start: the job file, which would run the same code again, and the history."""
+    from jobsdk.history import History
+
+    job = copy.copy(job)
+    if job.code is not None and folder.code.exists():
+        job.code = str(folder.code)
+    text = job.to_yaml(lambda path: str(job.resolve(path)))
+    (folder.path / "job.yml").write_text(text, encoding="utf-8")
+    History().record(folder)
+
+
+def _log(text: str) -> None:
+    import logging
+
+    logging.getLogger("jobsdk").warning("%s", text)

@@ -1,0 +1,45 @@
+"""Copying what a run has left to a folder of the user's choice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobsdk.errors import JobsdkError
+
+if TYPE_CHECKING:
+    from jobsdk.runs import RunFolder
+
+
+def download(run: RunFolder, outputs: dict[str, str], target: Path, output_name: str | None, everything: bool) -> Path:
+    """Copy logs and ./outputs, or one named output, or all; see `JobOperations.download`."""
+    if output_name is not None and output_name not in outputs and output_name != "default":
+        from jobsdk.job.findings import nearest
+
+        near = nearest(output_name, outputs)
+        hint = f"did you mean {near!r}?" if near else f"it has {', '.join(outputs) or 'none'}"
+        raise JobsdkError(f"run {run.name} has no output {output_name!r}: {hint}")
+    wanted: dict[Path, Path] = {}
+    if output_name in (None, "default"):
+        wanted[run.logs] = Path("artifacts/logs")
+        wanted[run.path / "outputs" / "default"] = Path("artifacts/outputs")
+    for name, path in outputs.items():
+        if everything or name == output_name:
+            wanted[Path(path)] = Path("named-outputs") / name
+    try:
+        for source, place in wanted.items():
+            _copy(source, target / place)
+    except (OSError, shutil.Error) as error:
+        raise JobsdkError(f"cannot copy the outputs of run {run.name} to {target}: {error}") from error
+    return target
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    elif source.exists():
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+    else:
+        target.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,55 @@
+"""The errors that jobsdk raises. Their text is a message for people: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobsdk.job.findings import Finding
+
+
+class JobsdkError(Exception):
+    """The base of all errors of jobsdk."""
+
+
+class ValidationError(JobsdkError, ValueError):
+    """A job, or a part of one, is not valid.
+
+    `findings` has everything that was found, errors and warnings, in the order of the description; `str()` of the
+    error shows one finding a line.
+    """
+
+    findings: tuple[Finding, ...]
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(map(str, self.findings)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.findings,)
+
+
+class ComputeError(JobsdkError):
+    """A compute is unknown, cannot be reached, or refused a job."""
+
+
+class RunNotFound(JobsdkError, LookupError):
+    """No run has this name."""
+
+
+class RunExists(JobsdkError):
+    """A run of this name exists already."""
+
+
+class JobFailed(JobsdkError):
+    """A run ended other than Completed. `report` is its report: status, exit code and the cause."""
+
+    report: dict[str, Any]
+
+    def __init__(self, message: str, report: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.report = report or {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.report)

@@ -1,0 +1,359 @@
+"""The job that a user writes: `CommandJob`, and `command(...)`, which makes one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from jobsdk.job.distribution import DISTRIBUTION, DISTRIBUTIONS, Distribution
+from jobsdk.job.environment import Environment, EnvironmentKind
+from jobsdk.job.findings import Finding, Path, Places, Report, in_order, nearest
+from jobsdk.job.identity import (
+    IDENTITY,
+    AmlTokenConfiguration,
+    ManagedIdentityConfiguration,
+    UserIdentityConfiguration,
+)
+from jobsdk.job.io import INPUTS, OUTPUTS, Input, Output, Value
+from jobsdk.job.kinds import AsText, LocalPath, MappingOf, Rewrite, Text, TypeName
+from jobsdk.job.model import Model, Nested, field
+from jobsdk.job.paths import relative_to, strip_file
+from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings
+from jobsdk.job.services import SERVICE, JobService
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path as FilePath
+
+    from jobsdk.explain import Explanation
+
+Identity = ManagedIdentityConfiguration | AmlTokenConfiguration | UserIdentityConfiguration
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ENVIRONMENT_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+_FREE = MappingOf(AsText(none=True))
+#: Keys that Azure ML writes when it shows a job; they say nothing about what to run.
+DUMP_ONLY = frozenset(("$schema", "id", "status", "creation_context", "log_files", "parameters"))
+
+_HINTS = {
+    "script": "command", "cmd": "command", "args": "command", "arguments": "command", "source": "code",
+    "source_directory": "code", "src": "code", "env": "environment", "env_vars": "environment_variables",
+    "env_variables": "environment_variables", "experiment": "experiment_name", "target": "compute",
+    "compute_target": "compute", "cluster": "compute", "distributed": "distribution",
+}  # fmt: skip
+
+
+class CommandJob(Model, hints=_HINTS):
+    """A job that runs a command on one or more nodes. Fields are those of Azure ML's command job.
+
+    A job can always be changed by assignment; every assignment is judged at once and raises `ValidationError` if the
+    value cannot be. What depends on several fields or on files is judged by `validate()`. Relative paths are relative
+    to the job file, or for a job made in Python to the working directory at the time of use.
+    """
+
+    type: str = field(
+        TypeName("command", fix="write 'type: command'; jobs of other types are not run"),
+        default="command",
+        doc="command",
+    )
+    name: str | None = field(
+        Text(
+            "[A-Za-z0-9][A-Za-z0-9_-]{0,254}",
+            says="a name of letters, digits, - and _",
+            fix="begin with a letter or digit and use only letters, digits, - and _ (at most 255)",
+        ),
+        default=None,
+        doc="The name of the run, unique on its compute. Not given: one is made.",
+    )
+    display_name: str | None = field(Text(), default=None, doc="The name that people see. Not given: the name.")
+    experiment_name: str | None = field(Text(empty=False), default=None, doc="The group of runs that it belongs to.")
+    description: str | None = field(Text(), default=None, doc="What the job is for; Markdown.")
+    tags: dict[str, str | None] = field(_FREE, default_factory=dict, doc="Free-form tags.")
+    properties: dict[str, str | None] = field(_FREE, default_factory=dict, doc="Free-form properties.")
+    command: str | None = field(
+        Text(empty=False, fix="write the command that a shell runs in every process"),
+        default=None,
+        doc="What a shell runs in every process. ${{inputs.x}} and ${{outputs.y}} are replaced.",
+    )
+    code: str | None = field(
+        LocalPath(empty=False), default=None, doc="The folder (or file) of code that goes with the job."
+    )
+    environment: str | Environment | None = field(
+        EnvironmentKind(), default=None, doc="The software to run in: a name, or an environment written here."
+    )
+    environment_variables: dict[str, str] = field(
+        MappingOf(
+            AsText(warn_bool=True),
+            key_pattern=_ENVIRONMENT_NAME,
+            key_says="a letter or _ followed by letters, digits and _",
+        ),
+        default_factory=dict,
+        doc="Environment variables of every process.",
+    )
+    inputs: dict[str, Input | Value] = field(INPUTS, default_factory=dict, doc="Values, files and folders to read.")
+    outputs: dict[str, Output] = field(OUTPUTS, default_factory=dict, doc="Files and folders to write.")
+    compute: str | None = field(
+        Text(empty=False), default=None, doc="Where to run. Not given: the configured default, else local."
+    )
+    distribution: Distribution | None = field(DISTRIBUTION, default=None, doc="How the processes are started and meet.")
+    resources: JobResourceConfiguration = field(
+        Nested(JobResourceConfiguration),
+        default_factory=lambda: JobResourceConfiguration(),
+        doc="Nodes and their kind.",
+    )
+    limits: CommandJobLimits | None = field(Nested(CommandJobLimits), default=None, doc="Limits of the run.")
+    services: dict[str, JobService] | None = field(
+        MappingOf(SERVICE), default=None, doc="Interactive services beside the job."
+    )
+    queue_settings: QueueSettings | None = field(
+        Nested(QueueSettings), default=None, doc="The job's place in the queue."
+    )
+    identity: Identity | None = field(IDENTITY, default=None, doc="The identity that reaches the data.")
+    parent_job_name: str | None = field(Text(empty=False), default=None, doc="The job that this one belongs to.")
+
+    def __new__(cls, **_: Any) -> CommandJob:
+        job = super().__new__(cls)
+        object.__setattr__(job, "_base", None)
+        object.__setattr__(job, "_places", None)
+        return job
+
+    _base: str | None
+    _places: Places | None
+
+    @property
+    def base_path(self) -> str | None:
+        """The folder that relative paths are relative to; None is the working directory at the time of use."""
+        return self._base
+
+    @base_path.setter
+    def base_path(self, folder: str | os.PathLike[str] | None) -> None:
+        self._base = None if folder is None else os.path.abspath(folder)
+
+    def resolve(self, path: str | os.PathLike[str]) -> FilePath:
+        """The absolute path of a local path of this job; `file:` is taken off."""
+        from pathlib import Path as FilePath
+
+        return FilePath(os.path.abspath(os.path.join(self._base or "", strip_file(os.fspath(path)))))
+
+    def given_inputs(self) -> dict[str, Input | Value]:
+        """The inputs without the optional ones that were not given."""
+        return {name: item for name, item in self.inputs.items() if not getattr(item, "is_absent", False)}
+
+    def findings(self, *, strict: bool = False) -> tuple[Finding, ...]:
+        """Everything that is wrong or doubtful: in each field, between fields, and in the files that they name.
+
+        Reads the file system, changes nothing, and needs no network. `strict` makes unknown keys that are otherwise
+        tolerated errors.
+        """
+        from jobsdk.job import rules
+
+        report = Report(self._places, strict=strict)
+        self.check((), report)
+        rules.judge(self, report)
+        return tuple(in_order(report.findings))
+
+    def validate(self, *, strict: bool = False) -> tuple[Finding, ...]:
+        """Raises `ValidationError` if the job cannot run; returns the warnings otherwise."""
+        findings = self.findings(strict=strict)
+        if any(finding.is_error for finding in findings):
+            from jobsdk.errors import ValidationError
+
+            raise ValidationError(findings)
+        return findings
+
+    def explain(self, **options: Any) -> Explanation:
+        """Every process of the job, its environment and its command; see `jobsdk.explain.explain` for the options."""
+        from jobsdk.explain import explain
+
+        return explain(self, **options)
+
+    def dump(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes the job as a YAML file that loads to an equal job; local paths become relative to its folder.
+
+        Raises FileExistsError if the file exists and `overwrite` is false.
+        """
+        folder = os.path.dirname(os.path.abspath(path))
+        text = self.to_yaml(relative_to(self._base or os.getcwd(), folder))
+        with open(path, "w" if overwrite else "x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+
+    def to_yaml(self, rewrite: Rewrite | None = None) -> str:
+        """The job as the text of a job file. `rewrite` is applied to local paths."""
+        from jobsdk.job.yaml_text import write
+
+        return write(self.to_dict(rewrite))
+
+    def set_resources(
+        self,
+        *,
+        instance_count: int | None = None,
+        instance_type: str | None = None,
+        properties: dict[str, Any] | None = None,
+        locations: list[str] | None = None,
+        shm_size: str | None = None,
+        max_instance_count: int | None = None,
+        docker_args: str | list[str] | None = None,
+        gpus_per_process: int | None = None,
+    ) -> None:
+        """Sets the given resources and keeps the others; see `JobResourceConfiguration`."""
+        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        self.resources = JobResourceConfiguration(**{**_fields_of(self.resources), **given})
+
+    def set_limits(self, *, timeout: int | None = None) -> None:
+        """Sets the limits; see `CommandJobLimits`."""
+        self.limits = CommandJobLimits(timeout=timeout)
+
+    def set_queue_settings(self, *, job_tier: str | None = None, priority: str | None = None) -> None:
+        """Sets the given queue settings and keeps the others; see `QueueSettings`."""
+        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        self.queue_settings = QueueSettings(**{**_fields_of(self.queue_settings), **given})
+
+    def __call__(self, **inputs: Any) -> CommandJob:
+        """A copy of the job with other values for the given inputs; everything else is kept."""
+        import copy
+
+        unknown = [name for name in inputs if name not in self.inputs]
+        report = Report()
+        for name in unknown:
+            near = nearest(name, self.inputs)
+            report.error(("inputs", name), "the job has no such input", f"did you mean '{near}'?" if near else "")
+        report.raise_errors()
+        job = copy.deepcopy(self)
+        job.inputs = {**job.inputs, **inputs}
+        return job
+
+    def _fill(self, values: Mapping[Any, Any], path: Path, report: Report) -> None:
+        super()._fill({name: value for name, value in values.items() if name not in DUMP_ONLY}, path, report)
+
+    @classmethod
+    def _suggest(cls, name: Any) -> str:
+        for home, models in _HOMES.items():
+            if any(name in model._fields and name != "type" for model in models):
+                return f"it belongs under {home}: write {home}.{name}"
+            meant = next((model._hints[name] for model in models if name in model._hints), None)
+            if meant and name not in cls._hints:
+                return f"did you mean {home}.{meant}?"
+        near = cls._hints.get(name) or nearest(name, cls._fields)
+        if not near:
+            for home, models in _HOMES.items():
+                inner = next(filter(None, (nearest(name, set(model._fields) - {"type"}) for model in models)), None)
+                if inner:
+                    return f"did you mean {home}.{inner}?"
+        return super()._suggest(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in self._fields and self._places is not None:
+            self._places = self._places.without((name,))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CommandJob):
+            return NotImplemented
+        return self.to_dict(self._absolute) == other.to_dict(other._absolute)
+
+    def _absolute(self, path: str) -> str:
+        return str(self.resolve(path))
+
+
+_HOMES: dict[str, tuple[type[Model], ...]] = {
+    "resources": (JobResourceConfiguration,),
+    "limits": (CommandJobLimits,),
+    "queue_settings": (QueueSettings,),
+    "distribution": DISTRIBUTIONS,
+}
+
+
+def _fields_of(model: Model | None) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in model._fields} if model is not None else {}
+
+
+def _explicit(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes unknown keywords a ValidationError with the nearest name, in place of a bare TypeError."""
+    from functools import wraps
+
+    known = function.__code__.co_varnames[: function.__code__.co_kwonlyargcount]
+
+    @wraps(function)
+    def checked(*args: P.args, **keywords: P.kwargs) -> R:
+        report = Report()
+        for name in keywords:
+            if name not in known:
+                near = CommandJob._hints.get(name) or nearest(name, known)
+                report.error((name,), "command() has no such parameter", f"did you mean '{near}'?" if near else "")
+        report.raise_errors()
+        return function(*args, **keywords)
+
+    return checked
+
+
+@_explicit
+def command(
+    *,
+    command: str | None = None,
+    name: str | None = None,
+    display_name: str | None = None,
+    description: str | None = None,
+    tags: Mapping[str, Any] | None = None,
+    properties: Mapping[str, Any] | None = None,
+    experiment_name: str | None = None,
+    environment: str | Environment | Mapping[str, Any] | None = None,
+    environment_variables: Mapping[str, Any] | None = None,
+    distribution: Distribution | Mapping[str, Any] | None = None,
+    compute: str | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, Any] | None = None,
+    instance_count: int | None = None,
+    instance_type: str | None = None,
+    locations: Sequence[str] | None = None,
+    docker_args: str | Sequence[str] | None = None,
+    shm_size: str | None = None,
+    max_instance_count: int | None = None,
+    gpus_per_process: int | None = None,
+    timeout: int | None = None,
+    code: str | os.PathLike[str] | None = None,
+    identity: Identity | Mapping[str, Any] | None = None,
+    is_deterministic: bool = True,
+    services: Mapping[str, Any] | None = None,
+    job_tier: str | None = None,
+    priority: str | None = None,
+    parent_job_name: str | None = None,
+    resources: JobResourceConfiguration | Mapping[str, Any] | None = None,
+    limits: CommandJobLimits | Mapping[str, Any] | None = None,
+    queue_settings: QueueSettings | Mapping[str, Any] | None = None,
+) -> CommandJob:
+    """A job that runs a command; the parameters are those of Azure ML's `command()`, and the fields of `CommandJob`.
+
+    `instance_count` to `gpus_per_process` are fields of `resources`, `timeout` (seconds) of `limits`, `job_tier` and
+    `priority` of `queue_settings`; both ways of writing them mean the same, and writing one twice with different
+    values is an error. `is_deterministic` is accepted and has no effect. Raises `ValidationError`.
+    """
+    given = dict(locals())
+    given.pop("is_deterministic")
+    report = Report()
+    for home, models in (("resources", resources), ("limits", limits), ("queue_settings", queue_settings)):
+        names = [name for name in _HOMES[home][0]._fields if name in given and name not in CommandJob._fields]
+        parameters = {name: value for name in names if (value := given.pop(name)) is not None}
+        given[home] = _merge(home, models, parameters, report)
+    job = CommandJob.structure(given, (), report)
+    report.raise_errors()
+    return job
+
+
+def _merge(home: str, given: Any, parameters: Mapping[str, Any], report: Report) -> Any:
+    """The mapping or object `given` for a field, with what was given as parameters of `command()`."""
+    if not parameters:
+        return given
+    if isinstance(given, _HOMES[home]):
+        model = _HOMES[home][0]
+        initial = {name: spec.initial() for name, spec in model._fields.items()}
+        given = {name: value for name, value in _fields_of(given).items() if value != initial[name]}
+    elif given is None:
+        given = {}
+    elif not isinstance(given, Mapping):
+        return given
+    for name, value in parameters.items():
+        if given.get(name) not in (None, value):
+            report.error((name,), f"is given twice: here, and as {home}.{name}", "write it once")
+    return {**given, **parameters}

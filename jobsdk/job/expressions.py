@@ -1,0 +1,147 @@
+"""References to inputs and outputs in a command: `${{inputs.x}}`, `${{outputs.y}}` and optional `$[[ ... ]]`.
+
+The forms are Azure ML's. They are replaced as text, as its service does it; the result is read by a shell, and by
+nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+from typing import NamedTuple
+
+#: The namespaces that a command job knows.
+NAMESPACES = ("inputs", "outputs")
+
+_EXPRESSION = re.compile(r"\$\{\{(?P<body>[^{}]*)\}\}")
+_NAME = re.compile(r"\s*(?P<namespace>inputs|outputs)\.(?P<name>[A-Za-z0-9_.-]+)\s*")
+_OPTIONAL = re.compile(r"\$\[\[(?P<body>.*?)\]\]", re.DOTALL)
+#: Azure ML's deprecated form; also what is left of `${{...}}` when a `$` or a brace was forgotten.
+_SINGLE = re.compile(r"(?<!\{)\$?\{\s*(?P<namespace>inputs|outputs)\.(?P<name>[A-Za-z0-9_.-]+)\s*\}(?!\})")
+
+
+class Ref(NamedTuple):
+    """A reference to an input or output. `offset` is where it begins in the text."""
+
+    namespace: str
+    name: str
+    offset: int
+
+
+Part = str | Ref
+
+
+class Problem(NamedTuple):
+    """Something in a command that is not a reference though it looks like one; `text` is the part at fault."""
+
+    severity: str
+    text: str
+    message: str
+    fix: str
+
+
+def parse(text: str) -> tuple[Part, ...]:
+    """The text in parts: plain text, and references. What is no proper reference stays plain text."""
+    parts: list[Part] = []
+    end = 0
+    for match in _EXPRESSION.finditer(text):
+        name = _NAME.fullmatch(match["body"])
+        if name is None:
+            continue
+        if match.start() > end:
+            parts.append(text[end : match.start()])
+        parts.append(Ref(name["namespace"], name["name"], match.start()))
+        end = match.end()
+    if end < len(text):
+        parts.append(text[end:])
+    return tuple(parts)
+
+
+def references(text: str) -> Iterator[tuple[Ref, bool]]:
+    """Every reference of the text, and whether it stands in `$[[ ]]`."""
+    groups = [match.span() for match in _OPTIONAL.finditer(text)]
+    for part in parse(text):
+        if isinstance(part, Ref):
+            yield part, any(start < part.offset < end for start, end in groups)
+
+
+def render_optional(text: str, present_names: Container[str]) -> str:
+    """The text without its `$[[ ]]` marks; a group that names an input which is not present is left out whole."""
+
+    def keep(match: re.Match[str]) -> str:
+        inputs = [part for part in parse(match["body"]) if isinstance(part, Ref) and part.namespace == "inputs"]
+        return match["body"] if all(part.name in present_names for part in inputs) else ""
+
+    return _OPTIONAL.sub(keep, text)
+
+
+def text_of(value: str | int | float | bool) -> str:
+    """A literal as a command shows it: as Azure ML does, True is "True" and 1e-5 is "1e-05"."""
+    return str(value)
+
+
+def problems(text: str) -> Iterator[Problem]:
+    """What in the text looks like an expression and is none."""
+    for match in re.finditer(r"\$\{\{", text):
+        expression = _EXPRESSION.match(text, match.start())
+        if expression is None:
+            part = text[match.start() : match.start() + 24].split("\n")[0]
+            yield Problem("error", part, f"'{part}' is not closed by '}}}}'", "write it as ${{inputs.name}}")
+        elif _NAME.fullmatch(expression["body"]) is None:
+            yield _misnamed(expression[0], expression["body"].strip())
+    rest = _OPTIONAL.sub("", text)
+    if "$[[" in rest:
+        part = rest[rest.index("$[[") :][:24].split("\n")[0]
+        yield Problem("error", part, f"'{part}' is not closed by ']]'", "write it as $[[--option ${{inputs.name}}]]")
+    for match in _SINGLE.finditer(text):
+        meant = f"${{{{{match['namespace']}.{match['name']}}}}}"
+        yield Problem("warning", match[0], f"'{match[0]}' is left as it is", f"if it is a reference, write {meant}")
+
+
+def _misnamed(whole: str, body: str) -> Problem:
+    from jobsdk.job.findings import nearest, shorten
+
+    namespace, dot, name = body.partition(".")
+    shown = shorten(whole, 60)
+    if namespace in ("parent", "search_space"):
+        return Problem("error", whole, f"'{shown}' has a meaning only in a pipeline or a sweep", "use inputs")
+    near = nearest(namespace, NAMESPACES)
+    if near and dot and re.fullmatch(r"[\w.-]+", name) and namespace not in NAMESPACES:
+        return Problem("error", whole, f"'{shown}' names nothing", f"did you mean ${{{{{near}.{name}}}}}?")
+    return Problem("error", whole, f"'{shown}' names nothing", "write ${{inputs.name}} or ${{outputs.name}}")
+
+
+def quote_at(text: str, offset: int) -> str:
+    """The quote that encloses the character at `offset` in a shell's eyes: `'`, `"`, or nothing.
+
+    A comment ends with its line; quotes inside `$( )` inside quotes are read as if on one level.
+    """
+    quote = ""
+    position = 0
+    while position < offset:
+        char = text[position]
+        if quote:
+            if char == "\\" and quote == '"':
+                position += 1
+            elif char == quote:
+                quote = ""
+        elif char == "\\":
+            position += 1
+        elif char in "'\"":
+            quote = char
+        elif char == "#" and (position == 0 or text[position - 1] in " \t\n;"):
+            end = text.find("\n", position, offset)
+            if end < 0:
+                return ""
+            position = end
+        position += 1
+    return quote
+
+
+def breaks(value: str, quote: str) -> bool:
+    """Whether a shell would split or interpret `value` where it stands inside this quote ("" for none)."""
+    if quote == "'":
+        return "'" in value
+    if quote == '"':
+        return any(char in value for char in '"$`\\')
+    return not value or re.fullmatch(r"[\w@%+=:,./-]*", value) is None

@@ -1,0 +1,138 @@
+"""Rules about the files and folders that a job names. They read the file system, and change nothing."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from jobsdk.job.environment import Environment, is_file
+from jobsdk.job.findings import Path, Report, nearest, show
+from jobsdk.job.io import Input
+from jobsdk.job.paths import is_local
+from jobsdk.job.rules import rule
+
+if TYPE_CHECKING:
+    from jobsdk.job.command import CommandJob
+
+
+@rule("code")
+def code_exists(job: CommandJob, report: Report) -> None:
+    """The code is a folder or file on this machine."""
+    if job.code is not None and is_local(job.code):
+        _exists(job, report, ("code",), job.code)
+
+
+@rule("command", "code")
+def scripts_exist(job: CommandJob, report: Report) -> None:
+    """A script that the command plainly names is in the code. Only what is certain is said; see `shell`."""
+    from jobsdk.job.shell import scripts
+
+    code = job.resolve(job.code) if job.code is not None and is_local(job.code) else None
+    if job.code is not None and (code is None or not code.exists()):
+        return
+    for script in dict.fromkeys(scripts(job.command or "")):
+        if code is None:
+            fix = "add 'code: .' or the folder that has it"
+            message = f"{script} is named, but the job has no code folder"
+        elif code.is_file():
+            if os.path.normpath(script) == code.name:
+                continue
+            message, fix = f"{script} is named, but the code is the file {code.name}", f"run {code.name}"
+        elif (code / script).exists():
+            continue
+        else:
+            near = nearest(os.path.basename(script), _names(code / os.path.dirname(script)))
+            fix = f"did you mean '{near}'?" if near else "put it there, or correct the name; paths begin at that folder"
+            message = f"{script} is not in the code folder {show(job.code)}"
+        report.error(("command",), message, fix, within=script)
+
+
+@rule("inputs")
+def input_paths_exist(job: CommandJob, report: Report) -> None:
+    """A local input exists, is what its type says, and can be read where the job runs."""
+    for name, item in job.inputs.items():
+        if not isinstance(item, Input) or item.path is None or not is_local(item.path):
+            continue
+        path = ("inputs", name)
+        if item.mode == "direct":
+            message = "a local path cannot be passed on as it is: no node would find it"
+            report.error((*path, "mode"), message, "write ro_mount or download")
+        if not _exists(job, report, (*path, "path"), item.path):
+            continue
+        is_folder = job.resolve(item.path).is_dir()
+        if item.type == "uri_file" and is_folder:
+            report.error((*path, "type"), f"{show(item.path)} is a folder", "write uri_folder, or name the file in it")
+        if item.type == "uri_folder" and not is_folder:
+            report.error((*path, "type"), f"{show(item.path)} is a file", "write uri_file, or name its folder")
+
+
+@rule("environment")
+def environment_files_exist(job: CommandJob, report: Report) -> None:
+    """The files that describe the environment exist."""
+    environment = job.environment
+    path: Path = ("environment",)
+    if is_file(environment) and _exists(job, report, path, str(environment)):
+        from jobsdk.job.yaml_file import read_environment
+
+        report.findings += read_environment(job.resolve(str(environment)))[1]
+    if not isinstance(environment, Environment):
+        return
+    for field in ("conda_file", "requirements"):
+        file = getattr(environment, field)
+        if not isinstance(file, str) or not is_local(file) or not _exists(job, report, (*path, field), file):
+            continue
+        if job.resolve(file).is_dir():
+            report.error((*path, field), f"{show(file)} is a folder", "name the file in it")
+    if environment.build is None:
+        return
+    if environment.image is not None:
+        report.error(path, "has both an image and a build folder", "keep one of the two", key=True)
+    _build_exists(job, environment, report)
+
+
+def _build_exists(job: CommandJob, environment: Environment, report: Report) -> None:
+    build = environment.build
+    path = ("environment", "build")
+    if build is None or build.path is None:
+        report.error(path, "has no path", "add 'path:', the folder with the Dockerfile", key=True)
+    elif is_local(build.path) and _exists(job, report, (*path, "path"), build.path):
+        dockerfile = build.dockerfile_path or "Dockerfile"
+        if not (job.resolve(build.path) / dockerfile).is_file():
+            where = (*path, "dockerfile_path" if build.dockerfile_path else "path")
+            report.error(
+                where, f"{dockerfile} is not in the folder {show(build.path)}", "add it, or set dockerfile_path"
+            )
+
+
+@rule("distribution", "code")
+def deepspeed_config_exists(job: CommandJob, report: Report) -> None:
+    """DeepSpeed's configuration goes with the code."""
+    config = getattr(job.distribution, "config", None)
+    if config is None or (job.code is not None and not is_local(job.code)):
+        return
+    folder = job.resolve(job.code or ".")
+    if folder.is_dir() and not (folder / config).is_file():
+        where = f"the code folder {show(job.code)}" if job.code else "the working directory"
+        fix = "its path begins at the code folder; put the file there, or correct the path"
+        report.error(("distribution", "config"), f"{show(config)} is not in {where}", fix)
+
+
+def _exists(job: CommandJob, report: Report, path: Path, given: str) -> bool:
+    """Whether a local path exists; if not, it is reported with what it was read as."""
+    resolved = job.resolve(given)
+    if os.path.exists(resolved):
+        return True
+    near = nearest(resolved.name, _names(resolved.parent))
+    fix = f"did you mean '{near}'?" if near else f"paths are relative to {job.base_path or os.getcwd()}"
+    report.error(path, f"there is no {show(given)}", fix)
+    return False
+
+
+def _names(folder: os.PathLike[str]) -> list[str]:
+    """The names in a folder, as suggestions; at most a thousand."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in islice(entries, 1000)]
+    except OSError:
+        return []

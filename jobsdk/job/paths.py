@@ -1,0 +1,47 @@
+"""The paths that a job may hold: local ones, and URIs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+from jobsdk.bootstrap.layout import is_remote
+
+
+def is_local(path: str) -> bool:
+    """Whether `path` is a path on this machine rather than a URI (`https:`, `azureml:`, ...) or an asset's name.
+
+    `file:` stands for a local path. One letter and a colon is a drive, not a URI.
+    """
+    return is_file_uri(path) or not is_remote(path)
+
+
+def is_file_uri(text: object) -> bool:
+    """Whether the text is `file:` and a path."""
+    return isinstance(text, str) and text[:5].lower() == "file:"
+
+
+def strip_file(path: str) -> str:
+    """The path without `file:` or `file://`; what follows is a plain path, not a percent-encoded one."""
+    match = re.match(r"file:(//(?=/))?", path, re.IGNORECASE)
+    return path[match.end() :] if match else path
+
+
+def rewrite_path(path: str, rewrite: Callable[[str], str] | None) -> str:
+    """`path` with `rewrite` applied to what follows a `file:`, if it is local."""
+    if rewrite is None or not is_local(path):
+        return path
+    bare = strip_file(path)
+    return path[: len(path) - len(bare)] + rewrite(bare)
+
+
+def relative_to(base: str, folder: str) -> Callable[[str], str]:
+    """Rewrites paths that are relative to `base` so that they are relative to `folder`; absolute ones stay."""
+
+    def rewrite(path: str) -> str:
+        if os.path.isabs(path) or os.path.realpath(base) == os.path.realpath(folder):
+            return path
+        return os.path.relpath(os.path.join(base, path), folder)
+
+    return rewrite

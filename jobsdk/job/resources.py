@@ -1,0 +1,66 @@
+"""What a job asks for: nodes and their kind, limits, and its place in the queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobsdk.job.kinds import Integer, ListOf, PlainMapping, Text
+from jobsdk.job.model import Model, field
+
+_HINTS = {
+    **dict.fromkeys(("nodes", "node_count", "num_nodes", "nnodes", "instances", "replicas"), "instance_count"),
+    **dict.fromkeys(("vm_size", "sku", "node_type"), "instance_type"),
+    "shared_memory": "shm_size",
+}
+
+
+class JobResourceConfiguration(Model, hints=_HINTS):
+    """The nodes of a job. Fields are Azure ML's, except `gpus_per_process`, which is jobsdk's own."""
+
+    instance_count: int = field(Integer(1), default=1, doc="Nodes of the job.")
+    instance_type: str | None = field(
+        Text(empty=False), default=None, doc="The kind of machine, in the compute's own words."
+    )
+    properties: dict[str, Any] | None = field(
+        PlainMapping(), default=None, doc="Further settings, in the compute's own words."
+    )
+    locations: list[str] | None = field(ListOf(Text(empty=False)), default=None, doc="Regions that the job may run in.")
+    shm_size: str | None = field(
+        Text(r"[1-9][0-9]*[bkmgBKMG]", says="a size such as 2g", fix="write a number and b, k, m or g, as docker does"),
+        default=None,
+        doc="Shared memory of a container, as docker spells it: a number and b, k, m or g.",
+    )
+    max_instance_count: int | None = field(Integer(1), default=None, doc="The most nodes that an elastic job may have.")
+    docker_args: str | list[str] | None = field(
+        ListOf(Text(), single=True), default=None, doc="Further arguments for `docker run`, as one text or a list."
+    )
+    gpus_per_process: int | None = field(
+        Integer(1),
+        default=None,
+        doc="GPUs that each process sees alone (CUDA_VISIBLE_DEVICES). Not given: all see all.",
+    )
+
+
+class CommandJobLimits(Model):
+    """Limits of a job, as Azure ML has them."""
+
+    timeout: int | None = field(
+        Integer(1, fix="write it in seconds, as 3600 for an hour"),
+        default=None,
+        doc="The longest that the job may run, in seconds.",
+    )
+
+
+class QueueSettings(Model):
+    """The job's place in the queue, as Azure ML has it."""
+
+    job_tier: str | None = field(
+        Text(choices=("spot", "basic", "standard", "premium", "null")),
+        default=None,
+        doc="spot, basic, standard or premium.",
+    )
+    priority: str | None = field(Text(choices=("low", "medium", "high")), default=None, doc="low, medium or high.")
+
+
+#: Azure ML's name of the same class, without what only containers have.
+ResourceConfiguration = JobResourceConfiguration

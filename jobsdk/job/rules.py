@@ -1,0 +1,218 @@
+"""Rules between the fields of a job. Each is one function; rules about files are in `file_rules`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jobsdk.job import expressions
+from jobsdk.job.findings import Path, Report, nearest, show
+from jobsdk.job.io import VALUE_TYPES, Input
+
+if TYPE_CHECKING:
+    from jobsdk.job.command import CommandJob
+
+Rule = Callable[["CommandJob", Report], None]
+
+#: Each rule, with the fields that it reads: "inputs" for all of them, "inputs.*" for their names only.
+RULES: list[tuple[tuple[str, ...], Rule]] = []
+
+
+def rule(*reads: str) -> Callable[[Rule], Rule]:
+    """Registers a rule. It is left out where a field that it reads has errors of its own."""
+
+    def register(function: Rule) -> Rule:
+        RULES.append((reads, function))
+        return function
+
+    return register
+
+
+def judge(job: CommandJob, report: Report) -> None:
+    """Applies all rules to a job; the report has what is already known to be wrong with its fields."""
+    from jobsdk.job import file_rules  # noqa: F401  (registers its rules)
+
+    broken = [_meant(job, finding.path) for finding in report.findings if finding.is_error]
+    for reads, function in RULES:
+        if not any(_blocks(path, read) for path in broken for read in reads):
+            found = Report(report.places, strict=report.strict)
+            function(job, found)
+            report.findings += [finding for finding in found.findings if not _is_known(finding.path, broken)]
+
+
+def _meant(job: CommandJob, path: Path) -> Path:
+    """The path, with the field that a misspelt key was meant to be: what it holds is not known either."""
+    if len(path) != 1 or path[0] in job._fields:
+        return path
+    return (job._hints.get(str(path[0])) or nearest(path[0], job._fields) or path[0],)
+
+
+def _blocks(path: Path, read: str) -> bool:
+    return path[:1] == (read,) or path == (read.removesuffix(".*"),)
+
+
+def _is_known(path: Path, broken: list[Path]) -> bool:
+    return any(path[: len(known)] == known or (len(path) > 1 and path[:2] == known[:2]) for known in broken)
+
+
+@rule("command")
+def command_is_given(job: CommandJob, report: Report) -> None:
+    """A job runs something. (azure-ai-ml: "command is required".)"""
+    if job.command is None:
+        report.error(("command",), "is missing", "add what to run, as in 'command: python train.py'")
+
+
+@rule("command")
+def expressions_are_whole(job: CommandJob, report: Report) -> None:
+    """What looks like an expression is one."""
+    for problem in expressions.problems(job.command or ""):
+        add = report.error if problem.severity == "error" else report.warn
+        add(("command",), problem.message, problem.fix, within=problem.text)
+
+
+@rule("command", "inputs.*", "outputs.*")
+def references_are_declared(job: CommandJob, report: Report) -> None:
+    """What the command refers to is declared; inside `$[[ ]]` an input may be absent."""
+    given = job.given_inputs()
+    seen = set()
+    for ref, optional in expressions.references(job.command or ""):
+        if ref[:2] in seen:
+            continue
+        seen.add(ref[:2])
+        declared = job.inputs if ref.namespace == "inputs" else job.outputs
+        written = _written(job.command or "", ref.offset)
+        path, kind = ("command",), ref.namespace[:-1]
+        if ref.name not in declared:
+            near = nearest(ref.name, declared)
+            fix = f"did you mean '{near}'?" if near else f"declare '{ref.name}' under {ref.namespace}"
+            if not optional or ref.namespace == "outputs":
+                report.error(path, f"{written} names an {kind} that is not declared", fix, within=written)
+            elif near:
+                report.warn(path, f"{written} names no input, so its $[[ ]] is left out", fix, within=written)
+        elif ref.namespace == "inputs" and ref.name not in given and not optional:
+            fix = f"give it a value, or write $[[... {written}]]"
+            report.error(path, f"{written} names an optional input that is not given", fix, within=written)
+
+
+def _written(text: str, offset: int) -> str:
+    """The expression at `offset` as the user wrote it."""
+    return text[offset : text.index("}}", offset) + 2]
+
+
+@rule("command", "inputs.*", "outputs.*")
+def declared_are_used(job: CommandJob, report: Report) -> None:
+    """What is declared is used: named in the command, or read from its variable there."""
+    text = job.command or ""
+    doubtful = " ".join(problem.text for problem in expressions.problems(text))
+    used = {ref[:2] for ref, _ in expressions.references(text)}
+    for namespace, declared in (("inputs", job.inputs), ("outputs", job.outputs)):
+        kind = namespace[:-1]
+        for name in declared:
+            variable = f"AZURE_ML_{kind.upper()}_{name}"
+            if (namespace, name) not in used and variable not in text and f".{name}" not in doubtful:
+                fix = f"use ${{{{{namespace}.{name}}}}}, or remove it"
+                report.warn((namespace, name), f"this {kind} is not used in the command", fix, key=True)
+
+
+@rule("command", "inputs")
+def literals_are_one_word(job: CommandJob, report: Report) -> None:
+    """Values are put into the command as text, as Azure ML does it, so a shell may split or interpret them."""
+    text = job.command or ""
+    seen = set()
+    for ref, _ in expressions.references(text):
+        value = job.inputs.get(ref.name) if ref.namespace == "inputs" else None
+        if value is None or isinstance(value, Input):
+            continue
+        shown = expressions.text_of(value)
+        quote = expressions.quote_at(text, ref.offset)
+        if (ref.name, quote) in seen or not expressions.breaks(shown, quote):
+            continue
+        seen.add((ref.name, quote))
+        better = next((mark for mark in "'\"" if not expressions.breaks(shown, mark)), None)
+        written = _written(text, ref.offset)
+        fix = f"write {better}{written}{better}" if better else "pass it in a file or an environment variable"
+        message = f"the shell splits or interprets the value of {written}, {show(shown, 40)}"
+        report.warn(("command",), message, fix, within=written)
+
+
+@rule("distribution", "resources")
+def workers_fit(job: CommandJob, report: Report) -> None:
+    """A node runs one TensorFlow worker, as on Azure ML."""
+    workers, nodes = getattr(job.distribution, "worker_count", None), job.resources.instance_count
+    if workers is not None and workers > nodes:
+        message = f"{workers} workers do not fit on {nodes} node{'s' * (nodes > 1)}: a node runs one"
+        report.error(("distribution", "worker_count"), message, f"set resources.instance_count to {workers}")
+
+
+@rule("distribution", "resources")
+def nodes_are_used(job: CommandJob, report: Report) -> None:
+    """Without a distribution, nodes do not know of each other."""
+    if job.distribution is None and job.resources.instance_count > 1:
+        message = f"without a distribution each of the {job.resources.instance_count} nodes runs the command once"
+        report.warn(("resources", "instance_count"), message, "add 'distribution: {type: pytorch}' if they should meet")
+
+
+@rule("distribution")
+def autotuning_has_its_launcher(job: CommandJob, report: Report) -> None:
+    """DeepSpeed's autotuner is part of its launcher."""
+    tuned = getattr(job.distribution, "autotuning", None)
+    if tuned and getattr(job.distribution, "launcher", None) != "deepspeed":
+        report.error(
+            ("distribution", "autotuning"), "only DeepSpeed's own launcher can do it", "add 'launcher: deepspeed'"
+        )
+
+
+@rule("command", "distribution")
+def ranks_are_started_once(job: CommandJob, report: Report) -> None:
+    """Under a distribution, jobsdk starts the command in every process already."""
+    from jobsdk.job.shell import launcher
+
+    if job.distribution is None or job.distribution.type == "ray":
+        return
+    found = launcher(job.command or "")
+    if found is None or (found == "deepspeed" and getattr(job.distribution, "launcher", "") == "deepspeed"):
+        return
+    message = f"{found} would start processes in every process that {job.distribution.type} starts"
+    report.warn(("command",), message, f"write the command without {found}, or remove the distribution", within=found)
+
+
+@rule("environment_variables")
+def identity_is_not_set(job: CommandJob, report: Report) -> None:
+    """A process's own identity is set for it, and differs from process to process."""
+    from jobsdk.bootstrap.contract import IDENTITY
+
+    for name in job.environment_variables:
+        if name in IDENTITY or name.startswith("OMPI_COMM_WORLD_"):
+            path = ("environment_variables", name)
+            report.error(path, "is set for each process by jobsdk and cannot be set by the job", "remove it", key=True)
+
+
+@rule("environment_variables")
+def master_port_is_a_port(job: CommandJob, report: Report) -> None:
+    """A fixed MASTER_PORT must be one that can be listened on."""
+    port = job.environment_variables.get("MASTER_PORT")
+    if port is not None and not (re.fullmatch("[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
+        path = ("environment_variables", "MASTER_PORT")
+        report.error(path, f"is no port: {show(port)}", "write a number from 1 to 65535, or leave it to jobsdk")
+
+
+@rule("inputs")
+def inputs_lead_somewhere(job: CommandJob, report: Report) -> None:
+    """An input that is no value has a path, and a mode that its type knows."""
+    for name, item in job.inputs.items():
+        if not isinstance(item, Input):
+            continue
+        path = ("inputs", name)
+        if item.path is None and not item.optional and item.type not in VALUE_TYPES:
+            report.error(path, "has no path", "add 'path: ...'", key=True)
+        if (item.mode or "").startswith("eval_") and item.type != "mltable":
+            report.error((*path, "mode"), f"{item.mode} is only for the type mltable", "write ro_mount or download")
+
+
+@rule("outputs")
+def registered_outputs_have_a_name(job: CommandJob, report: Report) -> None:
+    """A version belongs to a name."""
+    for name, output in job.outputs.items():
+        if output.version is not None and output.name is None:
+            report.error(("outputs", name, "version"), "is a version without a name", "add 'name: ...', or remove it")

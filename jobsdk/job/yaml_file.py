@@ -1,0 +1,187 @@
+"""Job files: reading them, with overrides, from files, streams and mappings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jobsdk.job.command import CommandJob
+from jobsdk.job.environment import Environment
+from jobsdk.job.findings import Finding, Place, Report, dotted, in_order, show
+from jobsdk.job.model import Model
+from jobsdk.job.yaml_text import Positions, decode, parse
+
+#: The largest job file that is read, in bytes.
+SIZE_LIMIT = 1 << 20
+Source = Any  # a path, a stream with .read(), or a mapping
+
+#: What stands for the file's name in findings about an override.
+SET = "--set"
+
+_FREE_FORM = ("tags", "properties", "environment_variables")
+
+
+def load_job(
+    source: Source, params_override: Iterable[Mapping[str, Any]] | None = None, *, strict: bool = False
+) -> CommandJob:
+    """The job of a YAML file (a path or an open stream) or of a mapping.
+
+    `params_override` is a list of mappings from dotted paths to values, as Azure ML takes it:
+    `[{"resources.instance_count": 2}]`. With `strict`, unknown keys that are otherwise tolerated are errors. Raises
+    `ValidationError` with everything that is wrong; what depends on files and on several fields at once is judged by
+    `job.validate()`.
+    """
+    job, findings = read_job(source, params_override, strict=strict, judge=False)
+    if job is None:
+        from jobsdk.errors import ValidationError
+
+        raise ValidationError(findings)
+    return job
+
+
+def read_job(
+    source: Source,
+    overrides: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    strict: bool = False,
+    judge: bool = True,
+) -> tuple[CommandJob | None, tuple[Finding, ...]]:
+    """The job, or None if it cannot be one, and all findings; never raises for what is in the source.
+
+    With `judge` false, what only `job.findings()` can say is left out if the job can be loaded.
+    """
+    data, positions, base, problems = _read(source)
+    if data is None:
+        return None, tuple(in_order(problems))
+    report = Report(positions, strict=strict)
+    report.findings += problems
+    for override in overrides or ():
+        for dotted_path, value in override.items():
+            data, positions = _override(data, positions, str(dotted_path), value, report)
+            report.places = positions
+    job = CommandJob.structure(data, (), report)
+    job.base_path = base
+    job._places = positions
+    errors = report.errors
+    if errors or judge:
+        from jobsdk.job import rules
+
+        rules.judge(job, report)
+    return (None if errors else job), tuple(in_order(report.findings))
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """The override that `a.b=value` stands for; the value is read as YAML, so `2` is a number and `[a, b]` a list.
+
+    Raises `ValidationError`.
+    """
+    path, equals, written = text.partition("=")
+    problems: list[Finding] = []
+    if not equals or not all(path.split(".")):
+        problems.append(Finding("error", (), f"{show(text)} is no override", "write it as key.key=value", SET))
+    value = "" if not written.strip() else parse(written, Positions(SET), problems)
+    if problems:
+        from jobsdk.errors import ValidationError
+
+        raise ValidationError([problem._replace(file=SET, line=None, column=None) for problem in problems])
+    return {path.strip(): value}
+
+
+def _override(
+    data: dict[str, Any], positions: Positions, dotted_path: str, value: Any, report: Report
+) -> tuple[dict[str, Any], Positions]:
+    """The data with the value at the path, and where it comes from. What was given is not changed."""
+    path = tuple(dotted_path.split("."))
+    if path[0] in _FREE_FORM and len(path) > 1:
+        path = (path[0], ".".join(path[1:]))
+    positions = positions.replace(path, Place(SET))
+    report.places = positions
+    return _with(data, path, 0, value, report), positions
+
+
+def _with(data: Any, path: tuple[str, ...], depth: int, value: Any, report: Report) -> Any:
+    if depth == len(path):
+        return value
+    if isinstance(data, Model):
+        data = data.to_dict()
+    if data is not None and not isinstance(data, Mapping):
+        head = dotted(path[:depth])
+        report.error(path, f"cannot be set, since {head} is {show(data)}", f"set the whole of {head}")
+        return data
+    inner = (data or {}).get(path[depth])
+    return {**(data or {}), path[depth]: _with(inner, path, depth + 1, value, report)}
+
+
+def _read(source: Source) -> tuple[dict[str, Any] | None, Positions, str | None, list[Finding]]:
+    """The data of a source if it has any, its positions, the folder of its relative paths, and what is wrong."""
+    if isinstance(source, Mapping):
+        return dict(source), Positions(""), None, []
+    problems: list[Finding] = []
+    label, base = _name(source)
+    content = _content(source, label, problems)
+    text = "" if content is None else decode(content, label, problems)
+    positions = Positions(label, text)
+    data = None if problems else parse(text, positions, problems)
+    if not problems and data is None:
+        problems.append(Finding("error", (), "the file is empty", "write a job: 'command: ...'", label))
+    elif not problems and not isinstance(data, dict):
+        fix = "write 'key: value' lines, as in 'command: python train.py'"
+        problems.append(Finding("error", (), f"a job file must be a mapping, not {show(data)}", fix, label, 1, 1))
+    return (data if isinstance(data, dict) else None), positions, base, problems
+
+
+def _name(source: Source) -> tuple[str, str | None]:
+    """What messages call the source, and the folder that its relative paths are relative to."""
+    path = getattr(source, "name", None) if hasattr(source, "read") else source
+    if not isinstance(path, str | bytes | os.PathLike):
+        return "<stream>", None
+    name = os.fsdecode(path)
+    if hasattr(source, "read") and not os.path.isfile(name):
+        return name, None
+    return name, os.path.dirname(os.path.abspath(name)) if "\0" not in name else None
+
+
+def _content(source: Source, label: str, problems: list[Finding]) -> bytes | str | None:
+    """What the source holds, or None after noting why it cannot be read."""
+    message, fix = "", ""
+    try:
+        if hasattr(source, "read"):
+            content = source.read(SIZE_LIMIT + 1)
+        else:
+            if isinstance(source, str) and "\n" in source:
+                fix = "give the path of a file, or for YAML text io.StringIO(text)"
+            with open(source, "rb") as stream:
+                content = stream.read(SIZE_LIMIT + 1)
+        if isinstance(content, bytes | str) and len(content) <= SIZE_LIMIT:
+            return content
+        message = f"is larger than {SIZE_LIMIT >> 20} MiB, which no job file is"
+        if not isinstance(content, bytes | str):
+            message = f"gives {show(content)}, not text"
+    except FileNotFoundError:
+        message, fix = "there is no such file", fix or f"the working directory is {os.getcwd()}"
+    except IsADirectoryError:
+        message, fix = "is a folder, not a job file", "name the file in it, such as job.yml"
+    except UnicodeDecodeError:
+        message, fix = "is not UTF-8 text", "save the file as UTF-8"
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+    except (TypeError, ValueError):
+        message, fix = f"{show(source)} is no job file", fix or "give a path, an open file or a dict"
+    problems.append(Finding("error", (), message, fix, label))
+    return None
+
+
+def read_environment(source: Source) -> tuple[Environment | None, tuple[Finding, ...]]:
+    """The environment that a file of its own describes, and what is wrong with it; its paths begin at its folder."""
+    data, positions, _, problems = _read(source)
+    if data is None:
+        return None, tuple(problems)
+    report = Report(positions)
+    report.findings += problems
+    if "dependencies" in data and "image" not in data:
+        fix = "write environment: {conda_file: ...} in the job, with an image"
+        report.error(("dependencies",), "this is a conda file, not an environment file", fix, key=True)
+        return None, tuple(report.findings)
+    environment = Environment.structure({key: data[key] for key in data if key != "$schema"}, (), report)
+    return (None if report.errors else environment), tuple(in_order(report.findings))

@@ -1,0 +1,308 @@
+"""Following what the ranks of a run write: every line whole, marked with its rank, in batches of bytes.
+
+A rank writes to its own file, so a slow reader never holds it up; what is shown is read from these files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+from jobsdk.bootstrap import contract, layout
+from jobsdk.runs import EventReader, RunFolder, State
+
+_CHUNK = 1 << 20  # bytes read from one file in one go
+#: Seconds between two looks at the files: before the first line, while lines come, and when all is quiet.
+_EAGER, _BUSY, _IDLE = 0.004, 0.02, 0.2
+_EAGER_FOR = 5.0  # seconds
+_SUPERVISOR_CHECK = 1.0  # seconds between two looks at whether the supervisor still lives
+_REDRAW = 0.1  # seconds between two pictures of a progress bar
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
+
+Write = Callable[[bytes], Any]
+
+
+class Sink(Protocol):
+    """Where the lines go: a binary file, or anything like one."""
+
+    def write(self, data: bytes, /) -> Any: ...
+    def flush(self) -> Any: ...
+
+
+def parse_ranks(text: str | int | Iterable[int] | None, world_size: int) -> list[int] | None:
+    """The ranks that `"0,3-5"`, `"last"`, a number or numbers stand for, in order; None stands for all.
+
+    Raises ValueError for anything else and for ranks that the job does not have.
+    """
+    if text is None:
+        return None
+    if isinstance(text, str):
+        ranks = {rank for part in text.split(",") for rank in _range(part.strip(), text, world_size)}
+    else:
+        ranks = {text} if isinstance(text, int) else set(text)
+    wrong = sorted(rank for rank in ranks if not 0 <= rank < world_size)
+    if wrong or not ranks:
+        which = f"there is no rank {wrong[0]}" if wrong else f"{text!r} names no rank"
+        there = f"ranks 0 to {world_size - 1}" if world_size > 1 else "rank 0 only"
+        raise ValueError(f"{which}: the job has {there}")
+    return sorted(ranks)
+
+
+def _range(part: str, text: str, world_size: int) -> Iterable[int]:
+    bounds = part.replace("last", str(world_size - 1)).split("-")
+    if len(bounds) > 2 or not all(re.fullmatch("[0-9]{1,9}", bound) for bound in bounds):
+        raise ValueError(f"{text!r} names no ranks: write them as in 0,3-5 or last")
+    # Not beyond the first rank that there is not: "0-999999999" is an error, but need not be slow.
+    return range(int(bounds[0]), min(int(bounds[-1]), max(world_size, int(bounds[0]))) + 1)
+
+
+class _File:
+    """One growing file: gives its whole lines, each behind a prefix."""
+
+    def __init__(self, path: str, rank: int | None, prefix: bytes, for_terminal: bool) -> None:
+        self.path = path
+        self.rank = rank  # None: a launcher's log
+        self.prefix = prefix
+        self._for_terminal = for_terminal
+        self._given = 0  # up to here every line has been given
+        self._seen = 0  # up to here the file has been searched for ends of lines
+
+    @property
+    def has_unended_line(self) -> bool:
+        return self._seen > self._given
+
+    def skip_to_last(self, lines: int) -> None:
+        """Pass over all but the last lines that the file has now."""
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                self._given = self._seen = _start_of_last(file, lines)
+        except FileNotFoundError:
+            pass
+
+    def read(self, write: Write) -> int:
+        """Give the lines that are whole by now; how many bytes were new, at most a chunk."""
+        try:
+            if os.stat(self.path).st_size <= self._seen:
+                return 0
+            with open(self.path, "rb", buffering=0) as file:
+                data = _at(file, self._seen, _CHUNK)
+                end = data.rfind(b"\n") + 1
+                if end:
+                    self._give(file, data[:end], write)
+        except FileNotFoundError:
+            return 0
+        if end:
+            self._given = self._seen + end
+        self._seen += len(data)
+        return len(data)
+
+    def finish(self, write: Write) -> None:
+        """Give a last line that was never ended, with an end."""
+        if self.has_unended_line:
+            with open(self.path, "rb", buffering=0) as file:
+                self._give(file, b"\n", write)
+            self._given = self._seen
+
+    def _give(self, file: BinaryIO, rest: bytes, write: Write) -> None:
+        """Write the lines that begin with what was seen of an unended one and go on with `rest`."""
+        if self._seen - self._given <= _CHUNK:
+            lines = _at(file, self._given, self._seen - self._given) + rest
+            if self._for_terminal:
+                lines = _settled(lines)
+            write(self.prefix + lines[:-1].replace(b"\n", b"\n" + self.prefix) + b"\n")
+            return
+        write(self.prefix)  # a line of many megabytes goes piece by piece; nothing is written between
+        for start in range(self._given, self._seen, _CHUNK):
+            write(_at(file, start, min(_CHUNK, self._seen - start)))
+        write(rest[:-1].replace(b"\n", b"\n" + self.prefix) + b"\n")
+
+    def progress(self) -> str:
+        """The state of a progress bar: what follows the last carriage return of an unended line."""
+        start = max(self._given, self._seen - 4096)
+        with open(self.path, "rb", buffering=0) as file:
+            data = _at(file, start, self._seen - start)
+        return _last_state(data).decode("utf-8", "replace") if b"\r" in data else ""
+
+
+def _at(file: BinaryIO, start: int, size: int) -> bytes:
+    """`size` bytes from `start`, or fewer at the end of the file."""
+    file.seek(start)
+    data = file.read(size)
+    while 0 < len(data) < size:
+        more = file.read(size - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _start_of_last(file: BinaryIO, lines: int) -> int:
+    """Where the last `lines` lines of a file begin; an unended one counts."""
+    end = file.seek(0, os.SEEK_END)
+    if not lines or not end:
+        return end
+    if _at(file, end - 1, 1) == b"\n":
+        end -= 1  # it ends the last line and begins none
+    while end > 0:
+        start = max(0, end - _CHUNK)
+        data = _at(file, start, end - start)
+        found = len(data)
+        while (found := data.rfind(b"\n", 0, found)) >= 0:
+            lines -= 1
+            if not lines:
+                return start + found + 1
+        end = start
+    return 0
+
+
+def _settled(lines: bytes) -> bytes:
+    """Lines as a terminal ends up showing them: of all states of a progress bar the last."""
+    if b"\r" not in lines:
+        return lines
+    return b"\n".join(_last_state(line) if b"\r" in line else line for line in lines.split(b"\n"))
+
+
+def _last_state(line: bytes) -> bytes:
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+class View(NamedTuple):
+    """What of the logs is shown, and how.
+
+    `ranks` chooses ranks (see `parse_ranks`), `tail` starts with the last lines of each. `terminal`: progress bars are
+    redrawn in place, and only their last state stays; elsewhere every byte is kept. `colour`: the prefixes are
+    coloured. `say` is told of the warnings in the run's events.
+    """
+
+    ranks: str | int | Iterable[int] | None = None
+    tail: int | None = None
+    terminal: bool = False
+    colour: bool = False
+    say: Callable[[str], None] | None = None
+
+
+class Follower:
+    """Shows the logs of a run in `out`. Raises ValueError if the view asks for ranks that there are not."""
+
+    def __init__(self, run: RunFolder, out: Sink, view: View | None = None) -> None:
+        self.state = State()
+        self._run = run
+        self._out = out
+        self._view = view or View()
+        self._events = EventReader(run.events_file)
+        self._files = list(self._make_files())
+        if self._view.tail is not None:
+            for file in self._files:
+                file.skip_to_last(self._view.tail)
+        self._progress: _File | None = None  # the one whose progress bar moved last
+        self._drawn = ""
+        self._drawn_at = 0.0
+
+    def _make_files(self) -> Iterable[_File]:
+        plan, folder = self._run.plan(), str(self._run.path)
+        size = contract.world_size(plan)
+        width = len(f"[rank {size - 1}]")
+        chosen, terminal = parse_ranks(self._view.ranks, size), self._view.terminal
+
+        def prefix(label: str, number: int) -> bytes:
+            text = label.ljust(width).encode()
+            colour = _COLOURS[number % len(_COLOURS)]
+            return b"\x1b[%dm%s\x1b[0m " % (colour, text) if self._view.colour else text + b" "
+
+        if chosen is None and plan["distribution"]["launcher"] != "direct":
+            for node in range(plan["nodes"]):
+                yield _File(layout.launcher_log(folder, node), None, prefix(f"[node {node}]", node), terminal)
+        for process in contract.processes(plan):
+            if chosen is None or process.rank in chosen:
+                path = layout.rank_log(folder, process.node_rank, process.rank)
+                yield _File(path, process.rank, prefix(f"[rank {process.rank}]", process.rank), terminal)
+
+    def drain(self) -> None:
+        """Show all that is there now, and last lines that were never ended."""
+        while self._round():
+            pass
+        for file in self._files:
+            file.finish(self._write)
+        self._erase()
+        self._out.flush()
+
+    def follow(self) -> State:
+        """Show what is written until the run ends; the run's last state."""
+        pause, started, any_shown = _EAGER, time.monotonic(), False
+        checked = started
+        while not self.state.is_terminal:
+            self._take_events()
+            moved = self._round()
+            self._draw()
+            self._out.flush()
+            now = time.monotonic()
+            if now - checked > _SUPERVISOR_CHECK:
+                self._run.state()  # writes down the end of a run whose supervisor was killed
+                checked = now
+            any_shown = any_shown or moved > 0
+            if moved:
+                pause = _BUSY
+            elif any_shown or now - started > _EAGER_FOR:
+                pause = min(_IDLE, max(_BUSY, pause * 1.3))
+            if moved < _CHUNK and not self.state.is_terminal:
+                time.sleep(pause)
+        self.drain()
+        return self.state
+
+    def _take_events(self) -> None:
+        new = self._events.read()
+        self.state.feed(new)
+        say = self._view.say
+        if say is not None:
+            for event in new:
+                if event["event"] == "warning" and not event.get("told"):
+                    say(event["message"])
+                elif event["event"] == "waiting":
+                    missing = ", ".join(map(str, event["missing"][:20]))
+                    say(f"{event['joined']} nodes have joined; waiting for node(s) {missing}")
+
+    def _round(self) -> int:
+        """One look at every file; how many bytes were new."""
+        moved = 0
+        for file in self._files:
+            new = file.read(self._write)
+            moved += new
+            if new and file.has_unended_line:
+                self._progress = file
+            elif not new and file.has_unended_line and file.rank in self.state.ended_ranks:
+                file.finish(self._write)  # its rank can write no more
+        return moved
+
+    # -- the terminal ----------------------------------------------------------------------------------------
+
+    def _write(self, data: bytes) -> None:
+        self._erase()
+        self._out.write(data)
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._out.write(b"\r\x1b[K")
+            self._drawn = ""
+
+    def _draw(self) -> None:
+        """Show the progress bar that moved last below the lines."""
+        file = self._progress
+        if not self._view.terminal or file is None or time.monotonic() - self._drawn_at < _REDRAW:
+            return
+        text = _ESCAPES.sub("", file.progress()) if file.has_unended_line else ""
+        text = text[: max(0, self._columns() - len(_ESCAPES.sub("", file.prefix.decode())) - 1)]
+        if text != self._drawn:
+            self._erase()
+            if text:
+                self._out.write(file.prefix + text.encode("utf-8", "replace"))
+            self._drawn, self._drawn_at = text, time.monotonic()
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._out.fileno()).columns or 80  # type: ignore[attr-defined]
+        except (AttributeError, OSError, ValueError):
+            return 80

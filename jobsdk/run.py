@@ -1,0 +1,208 @@
+"""A run as the client hands it out: live, and usable from any process."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobsdk import compute as computes
+from jobsdk.errors import JobFailed
+from jobsdk.runs import RunFolder, State
+
+if TYPE_CHECKING:
+    from jobsdk.compute.base import Compute
+    from jobsdk.job.kinds import Items
+    from jobsdk.logs import Sink
+
+#: What of a run can be changed after its submission.
+CHANGEABLE = ("display_name", "description", "tags", "properties")
+
+
+class CreationContext(NamedTuple):
+    """When the run was submitted."""
+
+    created_at: datetime.datetime
+    created_by: str | None = None
+
+
+class Run:
+    """One execution of a job.
+
+    `status`, `exit_code`, `report` and `outputs` are read anew at each use. `display_name`, `description`, `tags` and
+    `properties` can be changed, and are kept by `MLClient().jobs.create_or_update(run)`.
+    """
+
+    type = "command"
+    studio_url: str | None = None
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.name = folder.name
+        facts = folder.facts()
+        self.display_name: str = facts.get("display_name") or folder.name
+        self.description: str | None = facts.get("description")
+        self.tags: dict[str, Any] = dict(facts.get("tags") or {})
+        self.properties: dict[str, Any] = dict(facts.get("properties") or {})
+        self.experiment_name: str | None = facts.get("experiment")
+        self.compute: str = facts.get("compute") or computes.LOCAL
+        self.command: str | None = facts.get("command")
+        self.distribution: str | None = facts.get("distribution")
+        self.nodes: int | None = facts.get("nodes")
+        self.processes: int | None = facts.get("processes")
+        self.archived = bool(facts.get("archived"))
+        self.services: dict[str, Any] = {}
+        created = datetime.datetime.fromtimestamp(facts.get("created") or 0.0, datetime.timezone.utc)
+        self.creation_context = CreationContext(created)
+
+    def __repr__(self) -> str:
+        return f"Run(name={self.name!r}, status={self.status!r}, compute={self.compute!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.folder.path == other.folder.path
+
+    def __hash__(self) -> int:
+        return hash(self.folder.path)
+
+    # -- how it goes ---------------------------------------------------------------------------------------------
+
+    @property
+    def target(self) -> Compute:
+        """The compute that it runs on."""
+        return computes.of_run(self.folder)
+
+    def state(self) -> State:
+        """How far it is; a run whose supervisor was killed is found out here."""
+        return self.target.status(self.folder)
+
+    @property
+    def status(self) -> str:
+        """Queued, Preparing, Starting, Running, CancelRequested, Completed, Failed, Canceled, TimedOut or Lost."""
+        return self.state().status
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code of the rank that failed first (a signal n gives 128 + n), 0 on success, None before the end."""
+        return self.state().exit_code
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """How it ended, with the cause; empty before."""
+        return self.folder.report()
+
+    @property
+    def outputs(self) -> Items:
+        """The named outputs: `run.outputs.model.path` is a path that another job can take as an input."""
+        from jobsdk.job.findings import Report
+        from jobsdk.job.io import OUTPUTS
+
+        given = self.folder.plan().get("outputs", {})
+        paths = self.target.outputs(self.folder)
+        values = {name: {"type": given[name]["type"], "path": path} for name, path in paths.items()}
+        outputs: Items = OUTPUTS.structure(values, ("outputs",), Report())
+        return outputs
+
+    @property
+    def inputs(self) -> Items:
+        """The inputs as they were submitted, local paths absolute."""
+        from jobsdk.job.findings import Report
+        from jobsdk.job.io import INPUTS
+
+        values: dict[str, Any] = {}
+        for name, given in self.folder.plan().get("inputs", {}).items():
+            fields = {"type": given.get("type"), "path": given.get("uri"), "mode": given.get("mode")}
+            values[name] = given["literal"] if "literal" in given else {k: v for k, v in fields.items() if v}
+        inputs: Items = INPUTS.structure(values, ("inputs",), Report())
+        return inputs
+
+    # -- what can be done with it --------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None) -> Run:
+        """Wait for the end, however it is. Raises TimeoutError after `timeout` seconds."""
+        self.folder.wait(timeout)
+        self._index()
+        return self
+
+    def result(self, timeout: float | None = None) -> Run:
+        """Wait for the end. Raises JobFailed unless the run has completed, TimeoutError after `timeout` seconds."""
+        self.wait(timeout)
+        self._raise_failure(("Completed",))
+        return self
+
+    def stream(
+        self,
+        *,
+        ranks: str | int | Iterable[int] | None = None,
+        tail: int | None = None,
+        out: Sink | None = None,
+    ) -> Run:
+        """Show what the ranks write, until the end; `ranks` as in "0,3-5" or "last", `tail` lines of each first.
+
+        `out` takes bytes; without it they go to stdout. Raises JobFailed if the job failed, with the rank that failed
+        first, its node and its last traceback; ValueError for ranks that there are not.
+        """
+        self.logs(ranks=ranks, tail=tail, out=out, follow=True)
+        self._index()
+        self._raise_failure(("Completed", "Canceled"))
+        return self
+
+    def logs(
+        self,
+        *,
+        ranks: str | int | Iterable[int] | None = None,
+        tail: int | None = None,
+        out: Sink | None = None,
+        follow: bool = False,
+    ) -> None:
+        """Show what the ranks have written so far, or with `follow` until the end; see `stream`."""
+        from jobsdk.logs import View
+
+        terminal = out is None and sys.stdout.isatty()
+        colour = terminal and not os.environ.get("NO_COLOR")
+        sink = out or getattr(sys.stdout, "buffer", None) or _TextSink()
+        self.target.logs(self.folder, sink, View(ranks, tail, terminal, colour, self._say), follow=follow)
+
+    def cancel(self) -> Run:
+        """Ask that the run be ended; returns at once. A run that has ended stays as it is."""
+        self.target.cancel(self.folder, f"pid {os.getpid()}")
+        return self
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _say(self, text: str) -> None:
+        print(f"{self.name}: {text}", file=sys.stderr)
+
+    def _index(self) -> None:
+        from jobsdk.history import History
+
+        History().record(self.folder)
+
+    def _raise_failure(self, fine: tuple[str, ...]) -> None:
+        report = self.report
+        if report.get("status", "Lost") not in fine:
+            raise JobFailed(failure_text(report, self.name), report)
+
+
+class _TextSink:
+    """stdout where it takes text only, as in a notebook."""
+
+    def write(self, data: bytes, /) -> None:
+        sys.stdout.write(data.decode("utf-8", "replace"))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+def failure_text(report: dict[str, Any], name: str) -> str:
+    """What a report says of a failure: the rank that failed first, its node, and its last traceback or last lines."""
+    cause = report.get("cause") or {}
+    lines = [f"run {name} ended as {report.get('status', 'Lost')}: {report.get('message') or 'it has no report'}"]
+    if cause.get("host") and cause.get("rank") is not None:
+        lines.append(f"rank {cause['rank']} ran on node {cause['node']} ({cause['host']}, pid {cause.get('pid')})")
+    if cause.get("traceback"):
+        lines.append(cause["traceback"])
+    elif cause.get("last_lines"):
+        lines += ["its last lines:", *(f"  {line}" for line in cause["last_lines"][-10:])]
+    return "\n".join(lines)

@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobsdk import MLClient
+
+from .conftest import ARGV, Jobsdk
+
+jobs = MLClient().jobs
+
+
+def test_create_prints_the_name_and_returns(jobsdk: Jobsdk) -> None:
+    done = jobsdk("job", "create", "-f", "job.yml", "--name", "first", "--set", "tags.team=vision")
+    assert (done.code, done.out, done.err) == (0, "first\n", "")
+    run = jobs.wait("first")
+    assert (run.status, run.tags) == ("Completed", {"team": "vision"})
+
+
+@pytest.mark.parametrize("how", ["--wait", "--stream"])
+@pytest.mark.parametrize("code", [0, 3])
+def test_create_exits_with_the_jobs_code_when_it_waits(jobsdk: Jobsdk, how: str, code: int) -> None:
+    done = jobsdk("job", "create", "-f", "job.yml", how, "--set", f"inputs.code={code}", "--name", "one")
+    assert done.code == code, done
+    if how == "--stream" and code == 0:
+        assert sorted(done.out.splitlines()) == ["[rank 0] rank 0", "[rank 1] rank 1"]
+    elif how == "--wait":
+        assert done.out == "one\n"
+    assert ("error: run one ended as Failed: rank" in done.err) == bool(code)
+
+
+def test_create_saves_the_job_as_it_was_submitted(jobsdk: Jobsdk, work: Path) -> None:
+    words = ("--set", "resources.instance_count=2", "--name", "saved", "--compute", "local", "--save-as", "sub.yml")
+    assert jobsdk("job", "create", "-f", "job.yml", *words, "--wait").code == 0
+    saved = yaml.safe_load((work / "sub.yml").read_text())
+    assert (saved["name"], saved["compute"], saved["resources"]) == ("saved", "local", {"instance_count": 2})
+
+
+def test_create_reads_stdin_and_prints_records(jobsdk: Jobsdk) -> None:
+    done = jobsdk("job", "create", "-f", "-", "--wait", "-o", "json", input=b"command: echo hi\n")
+    record = json.loads(done.out)
+    assert (done.code, record["status"], record["exit_code"]) == (0, "Completed", 0)
+
+
+def test_warnings_go_to_stderr_and_do_not_block(jobsdk: Jobsdk) -> None:
+    done = jobsdk("job", "create", "-f", "job.yml", "--wait", "--name", "w", "--set", "resources.shm_size=2g")
+    assert (done.code, done.out) == (0, "w\n")
+    assert done.err == "warning: resources.shm_size: has no effect on the compute local\n"
+
+
+def test_validate(jobsdk: Jobsdk, work: Path) -> None:
+    done = jobsdk("job", "validate", "-f", "job.yml")
+    assert (done.code, done.out, done.err) == (0, "job.yml: valid\n", "")
+    (work / "bad.yml").write_text("command: echo ${{inputs.x}}\nresources: {instance_count: 0}\ncomand: b\n")
+    done = jobsdk("job", "validate", "-f", "bad.yml")
+    assert (done.code, done.out) == (2, "")
+    lines = done.err.splitlines()
+    assert len(lines) >= 3
+    assert all(line.startswith("bad.yml:") and " error: " in line for line in lines)
+    records = json.loads(jobsdk("job", "validate", "-f", "bad.yml", "-o", "json").out)
+    assert {record["path"] for record in records} >= {"comand", "resources.instance_count"}
+    assert set(records[0]) == {"path", "line", "column", "file", "severity", "message", "suggestion"}
+    assert json.loads(jobsdk("job", "validate", "-f", "job.yml", "-o", "json").out) == []
+
+
+def test_strict_makes_tolerated_keys_errors(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "extra.yml").write_text("command: 'true'\ndistribution: {type: pytorch, added_property: 7}\n")
+    assert jobsdk("job", "validate", "-f", "extra.yml").code == 0
+    assert jobsdk("job", "validate", "-f", "extra.yml", "--strict").code == 2
+    assert jobsdk("job", "create", "-f", "extra.yml", "--strict").code == 2
+    assert jobs.list() == []
+
+
+def test_explain(jobsdk: Jobsdk) -> None:
+    text = jobsdk("job", "explain", "-f", "job.yml", "--rank", "1").out
+    assert "RANK=1" in text
+    assert "RANK=0" not in text
+    processes = json.loads(jobsdk("job", "explain", "-f", "job.yml", "-o", "json").out)["processes"]
+    assert [process["environment"]["RANK"] for process in processes] == ["0", "1"]
+    done = jobsdk("job", "explain", "-f", "job.yml", "--rank", "7")
+    assert done.code == 2
+    assert "there is no rank 7" in done.err
+
+
+def test_compile_prints_what_is_submitted(jobsdk: Jobsdk, home: Path) -> None:
+    spec = json.loads(jobsdk("job", "compile", "-f", "job.yml", "--name", "same", "-o", "json").out)
+    assert list(home.iterdir()) == []
+    assert jobsdk("job", "create", "-f", "job.yml", "--name", "same", "--wait").code == 0
+    assert jobs.get("same").folder.read_json("native.json") == spec
+
+
+def test_show_and_list(jobsdk: Jobsdk) -> None:
+    for name, code in (("good", 0), ("bad", 4)):
+        words = ("--set", f"inputs.code={code}", "--set", f"tags.kind={name}", "--set", f"experiment_name=e{code}")
+        jobsdk("job", "create", "-f", "job.yml", "--name", name, "--wait", *words)
+    record = json.loads(jobsdk("job", "show", "bad", "-o", "json").out)
+    assert (record["status"], record["exit_code"], record["report"]["cause"]["exit_code"]) == ("Failed", 4, 4)
+    assert yaml.safe_load(jobsdk("job", "show", "-n", "good", "-o", "yaml").out)["tags"] == {"kind": "good"}
+    assert "Failed" in jobsdk("job", "show", "bad").out
+
+    lines = jobsdk("job", "list").out.splitlines()
+    assert [line.split()[:3] for line in lines] == [
+        ["NAME", "STATUS", "CODE"],
+        ["bad", "Failed", "4"],
+        ["good", "Completed", "0"],
+    ]
+
+    def names(*words: str) -> list[str]:
+        return [one["name"] for one in json.loads(jobsdk("job", "list", "-o", "json", *words).out)]
+
+    assert names("--status", "failed") == ["bad"]
+    assert names("--tag", "kind=good") == ["good"]
+    assert names("--experiment", "e4") == ["bad"]
+    assert names("--max-results", "1") == ["bad"]
+    jobsdk("job", "archive", "bad")
+    assert names() == ["good"]
+    assert names("--archived-only") == ["bad"]
+    assert names("--include-archived") == ["bad", "good"]
+    jobsdk("job", "restore", "bad")
+    assert names() == ["bad", "good"]
+
+
+def test_logs_stream_and_wait(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "lines.yml").write_text(
+        "command: echo one $RANK; echo two $RANK; exit 6\n"
+        "distribution: {type: pytorch, process_count_per_instance: 1}\n"
+    )
+    assert jobsdk("job", "create", "-f", "lines.yml", "--name", "l", "--wait").code == 6
+    assert jobsdk("job", "logs", "l").out == "[rank 0] one 0\n[rank 0] two 0\n"
+    assert jobsdk("job", "logs", "l", "--tail", "1", "--rank", "last").out == "[rank 0] two 0\n"
+    assert jobsdk("job", "logs", "l", "--follow").out == "[rank 0] one 0\n[rank 0] two 0\n"
+    streamed = jobsdk("job", "stream", "l")
+    assert (streamed.code, streamed.out) == (6, "[rank 0] one 0\n[rank 0] two 0\n")
+    assert "error: run l ended as Failed: rank 0 on node 0 exited with code 6" in streamed.err
+    assert jobsdk("job", "wait", "l").code == 6
+    for verb in ("logs", "stream"):
+        done = jobsdk("job", verb, "l", "--rank", "5")
+        assert done.code == 2
+        assert done.err.startswith("error: there is no rank 5: the job has rank 0 only")
+
+
+def test_cancel_and_waiting_for_too_long(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "long.yml").write_text("command: sleep 100\n")
+    assert jobsdk("job", "create", "-f", "long.yml", "--name", "long").code == 0
+    done = jobsdk("job", "wait", "long", "--timeout", "0.2")
+    assert (done.code, done.out) == (124, "")
+    assert "after 0.2 s" in done.err
+    done = jobsdk("job", "cancel", "long", "--wait")
+    assert (done.code, done.err) == (0, "long: Canceled\n")
+    assert jobsdk("job", "wait", "long").code == 130
+
+
+def test_ctrl_c_detaches_without_a_terminal(work: Path) -> None:
+    (work / "long.yml").write_text("command: echo up; sleep 100\n")
+    words = ["job", "create", "-f", "long.yml", "--stream", "--name", "long"]
+    process = subprocess.Popen(
+        [*ARGV, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"[rank 0] up\n"
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 130
+    assert "the run goes on: jobsdk job stream long" in err
+    run = jobs.get("long")
+    assert run.status == "Running"
+    jobs.begin_cancel(run).result(30)
+
+
+@pytest.mark.parametrize(("answer", "status"), [(b"c\n", "Canceled"), (b"\n", "Running")])
+def test_ctrl_c_asks_on_a_terminal(work: Path, answer: bytes, status: str) -> None:
+    import pty
+
+    (work / "long.yml").write_text("command: echo up; sleep 100\n")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*ARGV, "job", "create", "-f", "long.yml", "--stream", "--name", "long"],
+        stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"[rank 0] up\n"
+    process.send_signal(signal.SIGINT)
+    asked = b""
+    while b"cancel it?" not in asked:
+        asked += os.read(ours, 4096)
+    os.write(ours, answer)
+    process.stdout.read()
+    assert process.wait(60) == 130
+    run = jobs.get("long")
+    assert run.status == status
+    jobs.begin_cancel(run).result(30)
+    os.close(ours)
+
+
+def test_update(jobsdk: Jobsdk) -> None:
+    jobsdk("job", "create", "-f", "job.yml", "--name", "u", "--wait")
+    words = ("--set", "tags.a=1", "--set", "tags.b=true", "--set", "description=one: two", "--set", "display_name=D")
+    record = json.loads(jobsdk("job", "update", "u", *words, "-o", "json").out)
+    assert (record["tags"], record["description"]) == ({"a": "1", "b": "true"}, "one: two")
+    assert jobs.get("u").display_name == "D"
+    for setting, message in (
+        ("status=Completed", "cannot be changed"),
+        ("tag.a=1", "did you mean 'tags'"),
+        ("tags=1", "--set tags.NAME=VALUE"),
+        ("description.a=1", "has no parts"),
+    ):
+        done = jobsdk("job", "update", "u", "--set", setting)
+        assert done.code == 2, done
+        assert message in done.err
+
+
+def test_download(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "out.yml").write_text(
+        "command: mkdir -p outputs; echo d > outputs/f; echo m > ${{outputs.model}}/w\noutputs: {model: {}}\n"
+    )
+    jobsdk("job", "create", "-f", "out.yml", "--name", "d", "--wait")
+    done = jobsdk("job", "download", "d", "-p", "here", "--all")
+    assert (done.code, done.out) == (0, "here\n")
+    assert (work / "here/named-outputs/model/w").read_text() == "m\n"
+    assert (work / "here/artifacts/outputs/f").read_text() == "d\n"
+    assert jobsdk("job", "download", "d", "--output-name", "modl").code == 2
+
+
+def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "requirements.txt").write_text("")
+    (work / "env.yml").write_text(
+        "command: python -c 'import sys; print(sys.prefix)'; echo $VIRTUAL_ENV\n"
+        "environment: {requirements: requirements.txt}\n"
+    )
+    plain = jobsdk("job", "create", "-f", "env.yml", "--wait")
+    assert "--build-env builds it" in plain.err
+    built = jobsdk("job", "create", "-f", "env.yml", "--build-env", "--stream")
+    assert built.code == 0, built
+    first, second = (line.removeprefix("[rank 0] ") for line in built.out.splitlines())
+    assert first == second
+    assert "/envs/" in first
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["jbo"], "No such command 'jbo'. Did you mean 'job'?"),
+        (["job", "craete"], "Did you mean 'create'?"),
+        (["job", "create"], "Missing option '-f'"),
+        (["job", "create", "-f", "missing.yml"], "missing.yml"),
+        (["job", "create", "-f", "."], "."),
+        (["job", "create", "-f", "job.yml", "--compute", "nowhere"], "--compute local"),
+        (["job", "create", "-f", "job.yml", "--name", "a/b"], "name"),
+        (["job", "create", "-f", "job.yml", "--save-as", "no/such/folder/x.yml"], "no/such/folder"),
+        (["job", "show"], "Give the name of one run"),
+        (["job", "show", "nothing"], "there is no run named 'nothing'"),
+        (["job", "logs", "a", "-n", "b"], "Give the name of one run"),
+        (["job", "list", "--status", "finished"], "there is no status 'finished'"),
+        (["job", "list", "-o", "xml"], "'xml' is not one of"),
+        (["job", "update", "x"], "Missing option '--set'"),
+        (["compute", "show", "nowhere"], "there is no compute 'nowhere'"),
+        (["completion", "csh"], "'csh' is not one of"),
+    ],
+)
+def test_wrong_use_is_one_clear_error(jobsdk: Jobsdk, words: list[str], message: str) -> None:
+    done = jobsdk(*words)
+    assert done.code == 2, done
+    assert message in done.err
+    assert "error: " in done.err
+    assert len(done.err.splitlines()) == 1
+    assert done.out == ""
+
+
+def test_a_run_without_its_files_can_be_shown(jobsdk: Jobsdk, home: Path) -> None:
+    (home / "runs" / "empty").mkdir(parents=True)
+    os.utime(home / "runs" / "empty", (1, 1))
+    assert jobsdk("job", "show", "empty").code == 0
+    assert jobsdk("job", "list").code == 0
+    assert jobsdk("job", "logs", "empty").code == 0
+
+
+def shown(value: Any) -> Any:
+    from jobsdk.cli.options import _plain
+
+    return _plain(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2", 2), ("0.5", 0.5), ("true", True), ("null", None), ("", None), ("two", "two"), ("'2'", "2"),
+        ("a: b", "a: b"), ("{a: 1}", {"a": 1}), ("[1, b]", [1, "b"]), ("2026-01-01", "2026-01-01"), ("{", "{"),
+        ("- x", "- x"), ("echo '", "echo '"),
+    ],
+)  # fmt: skip
+def test_values_are_read_as_yaml_reads_scalars(text: str, value: Any) -> None:
+    assert shown(text) == value

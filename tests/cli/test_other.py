@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import ARGV, Jobsdk
+
+
+def test_help_and_version(jobsdk: Jobsdk) -> None:
+    assert "schema" in jobsdk("--help").out
+    assert "download" in jobsdk("job", "-h").out
+    assert jobsdk("--version").out.startswith("jobsdk ")
+    assert "--processes" in jobsdk("run", "--help").out
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["job", "--help"], ["job", "create", "--help"], ["run", "--help"], ["compute", "list"]]
+)
+def test_nothing_heavy_is_imported_for_little(words: list[str]) -> None:
+    program = (
+        "import sys\nfrom jobsdk.cli import main\n"
+        f"main({words!r})\n"
+        "print(sorted({'rich', 'sqlite3', 'yaml', 'asyncio', 'logging', 'importlib.metadata'} & set(sys.modules)))"
+    )
+    out = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert out.splitlines()[-1] == "[]"
+
+
+def test_run_imports_neither_rich_nor_sqlite_before_the_job_is_started() -> None:
+    program = (
+        "import sys\nfrom jobsdk.compute import local\nstart = local._start\n"
+        "def started(*given):\n"
+        "    print(sorted({'rich', 'sqlite3', 'yaml', 'logging', 'subprocess'} & set(sys.modules)), flush=True)\n"
+        "    return start(*given)\n"
+        "local._start = started\nfrom jobsdk.cli import main\nsys.exit(main(['run', 'true']))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def test_compute_list_and_show(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "computes.yml").write_text("default: twin\ncomputes: {twin: {type: local}}\n")
+    rows = [line.split() for line in jobsdk("compute", "list").out.splitlines()]
+    assert rows == [
+        ["NAME", "TYPE", "DEFAULT", "FILE"],
+        ["local", "local"],
+        ["twin", "local", "yes", str(work / "computes.yml")],
+    ]
+    assert json.loads(jobsdk("compute", "show", "twin", "-o", "json").out)["default"] is True
+    assert jobsdk("run", "true").code == 0
+    assert json.loads(jobsdk("job", "list", "-o", "json").out)[0]["compute"] == "twin"
+
+
+def test_schema(jobsdk: Jobsdk) -> None:
+    schema = json.loads(jobsdk("schema").out)
+    assert "command" in json.dumps(schema["properties"])
+
+
+@pytest.mark.parametrize(("shell", "part"), [("bash", "complete"), ("zsh", "#compdef jobsdk"), ("fish", "complete")])
+def test_completion_scripts(jobsdk: Jobsdk, shell: str, part: str) -> None:
+    done = jobsdk("completion", shell)
+    assert done.code == 0
+    assert part in done.out
+
+
+def test_words_and_run_names_are_completed(jobsdk: Jobsdk, home: Path) -> None:
+    (home / "runs" / "calm_otter").mkdir(parents=True)
+
+    def completed(*words: str) -> list[str]:
+        environment = {
+            **os.environ,
+            "_JOBSDK_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(("jobsdk", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        program = "import sys; from jobsdk.cli import main; sys.exit(main())"
+        out = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        )
+        return [line.partition(",")[2] for line in out.stdout.splitlines()]
+
+    assert completed("job", "str") == ["stream"]
+    assert completed("job", "stream", "ca") == ["calm_otter"]
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    process = subprocess.Popen([*ARGV, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) in (0, 141)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jobsdk import MLClient
+
+from .conftest import ARGV, Jobsdk
+
+
+def test_it_runs_in_place_and_shows_every_rank(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "train.py").write_text("import os, sys\nprint(os.environ['RANK'], os.getcwd(), sys.argv[1:])\n")
+    done = jobsdk("run", "--nodes", "2", "--processes", "2", "--", "python", "train.py", "--name", "a b; $HOME", "*")
+    assert done.code == 0, done
+    argv = ["--name", "a b; $HOME", "*"]
+    assert sorted(done.out.splitlines()) == [f"[rank {rank}] {rank} {work} {argv}" for rank in range(4)]
+    assert done.err == ""
+    (run,) = MLClient().jobs.list()
+    assert (run.status, run.nodes, run.processes) == ("Completed", 2, 4)
+    assert not run.folder.code.exists()
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("kill -TERM $$", 143), ("kill -KILL $$", 137)])
+def test_it_exits_with_the_jobs_code_and_says_who_failed(jobsdk: Jobsdk, script: str, code: int) -> None:
+    done = jobsdk("run", "--processes", "2", "--", "sh", "-c", f"test $RANK = 0 || {{ {script}; }}; sleep 60")
+    assert done.code == code, done
+    assert done.err.startswith("error: run ")
+    assert "rank 1 on node 0" in done.err
+
+
+def test_the_last_traceback_is_shown(jobsdk: Jobsdk) -> None:
+    done = jobsdk("run", "python", "-c", "raise ValueError('bad luck')")
+    assert done.code == 1
+    assert done.err.rstrip().splitlines()[-2] == "ValueError: bad luck"
+    assert "ran on node 0" in done.err
+
+
+def test_settings_and_distributions(jobsdk: Jobsdk) -> None:
+    done = jobsdk(
+        "run", "--distribution", "tensorflow", "--nodes", "2", "--set", "environment_variables.MINE=7",
+        "--set", "name=mine", "--", "sh", "-c", "echo $MINE; test -n \"$TF_CONFIG\"",
+    )  # fmt: skip
+    assert done.code == 0, done
+    assert done.out == "[rank 0] 7\n[rank 1] 7\n"
+    assert MLClient().jobs.get("mine").distribution == "tensorflow"
+
+
+def test_a_missing_launcher_is_said_before_anything_starts(jobsdk: Jobsdk, tmp_path: Path, home: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    alone = tmp_path / "bin" / "python"
+    alone.symlink_to(sys.executable)
+    done = jobsdk(
+        "run", "--distribution", "mpi", "--set", "distribution.launcher=mpirun", "true",
+        env={**os.environ, "PATH": str(tmp_path), "JOBSDK_TEST": "1"},
+    )  # fmt: skip
+    if done.code == 0:
+        pytest.skip("an mpirun is beside the interpreter")
+    assert done.code == 2
+    assert "no mpirun or mpiexec on PATH" in done.err
+    assert not (home / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run"], "Missing argument 'COMMAND...'"),
+        (["run", "--nodes", "0", "true"], "'--nodes'"),
+        (["run", "--procesess", "2", "true"], "No such option"),
+        (["run", "--distribution", "mip", "true"], "'mip' is not one of"),
+        (["run", "--distribution", "tensorflow", "--processes", "2", "true"], "use --nodes"),
+        (["run", "--compute", "nowhere", "true"], "--compute local"),
+        (["run", "--set", "nonsense", "true"], "'nonsense' is not of the form"),
+        (["run", "--set", "resorces.instance_count=2", "true"], "did you mean"),
+    ],
+)
+def test_wrong_use_is_one_clear_error(jobsdk: Jobsdk, home: Path, words: list[str], message: str) -> None:
+    done = jobsdk(*words)
+    assert done.code == 2, done
+    assert message in done.err
+    assert done.err.count("error: ") == 1
+    assert done.out == ""
+    assert not (home / "runs").exists()
+
+
+def start(*words: str, **options: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*ARGV, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_cancels_the_job(signum: int, code: int) -> None:
+    process = start("run", "sh", "-c", "trap 'echo asked; exit' TERM; echo up; while :; do sleep 0.05; done")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"[rank 0] up\n"
+    process.send_signal(signum)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == code
+    if signum == signal.SIGINT:
+        assert out == b"[rank 0] asked\n"
+    (run,) = MLClient().jobs.list()
+    assert run.wait(30).status == "Canceled"
+
+
+def test_a_reader_that_leaves_ends_the_job_quietly() -> None:
+    process = start("run", "sh", "-c", "while :; do echo line; sleep 0.01; done")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr.read() == b""
+    (run,) = MLClient().jobs.list()
+    assert run.wait(30).status == "Canceled"
+
+
+@pytest.mark.parametrize("no_colour", [False, True])
+def test_colours_are_on_a_terminal_only(no_colour: bool) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, **({"NO_COLOR": "1"} if no_colour else {}), "TERM": "xterm"}
+    process = subprocess.Popen([*ARGV, "run", "echo", "hello"], stdout=theirs, stderr=subprocess.PIPE, env=environment)
+    os.close(theirs)
+    shown = b""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # the other side has been closed
+            break
+    os.close(ours)
+    assert process.communicate()[1] == b""
+    assert process.returncode == 0
+    prefix = b"[rank 0]" if no_colour else b"\x1b[36m[rank 0]\x1b[0m"
+    assert shown.replace(b"\r\n", b"\n") == prefix + b" hello\n"

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsdk import compute as computes
+from jobsdk.compute.local import LocalCompute
+from jobsdk.errors import ValidationError
+from jobsdk.job.command import CommandJob, command
+from jobsdk.plan import make_plan
+
+
+def judged(job: CommandJob, **options: Any) -> dict[str, str]:
+    """The findings of the local compute: field -> severity and message."""
+    plan = make_plan(job, name="run")
+    found = computes.resolve("local").judge(job, plan, **options)
+    return {".".join(map(str, one.path)): f"{one.severity}: {one.message}. {one.fix}" for one in found}
+
+
+def test_a_plain_job_has_nothing_to_warn_of() -> None:
+    assert judged(command(command="true", inputs={"n": 3, "web": {"type": "uri_file", "path": "https://x/y"}})) == {}
+
+
+def test_every_option_that_does_not_fit_is_a_warning_and_blocks_nothing() -> None:
+    job = command(
+        command="true",
+        environment="azureml://registries/azureml/environments/torch/versions/1",
+        instance_type="Standard_NC24",
+        shm_size="16g",
+        docker_args="--ipc=host",
+        locations=["westeurope"],
+        max_instance_count=4,
+        services={"lab": {"type": "jupyter_lab"}},
+        job_tier="spot",
+        identity={"type": "user_identity"},
+        outputs={
+            "model": {"type": "custom_model", "name": "registered"},
+            "cloud": {"path": "azureml://datastores/d/paths/p"},
+        },
+    )
+    found = judged(job)
+    assert sorted(found) == [
+        "environment",
+        "identity",
+        "outputs.cloud.path",
+        "outputs.model.name",
+        "queue_settings",
+        "resources.docker_args",
+        "resources.instance_type",
+        "resources.locations",
+        "resources.max_instance_count",
+        "resources.shm_size",
+        "services",
+    ]
+    assert all(text.startswith("warning: ") for text in found.values())
+    assert sys.executable in found["environment"]
+    spec = computes.resolve("local").compile(job, make_plan(job, name="run"))
+    assert spec["nodes"] == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "azureml:data:1",
+        "azureml://datastores/d/paths/p",
+        "wasbs://c@a.blob.core.windows.net/x",
+        "abfss://c@a.dfs.core.windows.net/x",
+        "adl://a.azuredatalakestore.net/x",
+        "s3://bucket/x",
+    ],
+)
+def test_an_input_in_a_cloud_is_an_error_that_names_it_and_the_fix(path: str) -> None:
+    job = command(command="cat ${{inputs.data}}", inputs={"data": {"path": path}})
+    with pytest.raises(ValidationError) as caught:
+        LocalCompute("local", {}).compile(job, make_plan(job, name="run"))
+    assert "inputs.data.path" in str(caught.value)
+    assert "--set inputs.data.path=" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "program", "hint"),
+    [("mpi", "mpirun or mpiexec", "openmpi"), ("deepspeed", "deepspeed", "pip install deepspeed")],
+)
+def test_a_launcher_that_is_missing_is_an_error_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, distribution: str, program: str, hint: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    launcher = "deepspeed" if distribution == "deepspeed" else "mpirun"
+    job = command(command="true", distribution={"type": distribution, "launcher": launcher})
+    text = judged(job)["distribution.launcher"]
+    assert text.startswith(f"error: there is no {program} on PATH")
+    assert hint in text
+    (tmp_path / launcher).write_text("#!/bin/sh\n")
+    (tmp_path / launcher).chmod(0o755)
+    assert judged(job) == {}
+    (tmp_path / launcher).unlink()
+    job.distribution.launcher = "direct"  # type: ignore[union-attr]
+    assert judged(job) == {}
+
+
+def test_building_needs_something_to_build() -> None:
+    assert "nothing to build" in judged(command(command="true"), build_env=True)["environment"]
+    image = command(command="true", environment={"image": "ubuntu"})
+    assert judged(image, build_env=True)["environment"].startswith("error: only packages")
+    packages = command(command="true", environment={"image": "ubuntu", "requirements": "r.txt"})
+    assert judged(packages, build_env=True) == {}
+    assert "--build-env builds it" in judged(packages)["environment"]
+
+
+def test_compiling_writes_nothing_and_says_all_that_is_submitted(home: Path, work: Path) -> None:
+    Path("src").mkdir()
+    job = command(command="true", code="src", instance_count=2)
+    plan = make_plan(job, name="one")
+    spec = computes.resolve("local").compile(job, plan)
+    assert spec == {
+        "compute": "local",
+        "type": "local",
+        "nodes": 2,
+        "working_dir": str(home / "runs/one/code"),
+        "python": sys.executable,
+        "in_place": False,
+        "code": str(work / "src"),
+        "build_env": None,
+    }
+    in_place = computes.resolve("local").compile(job, plan, in_place=True)
+    assert (in_place["working_dir"], in_place["code"]) == (os.path.abspath("src"), None)
+    assert list(home.iterdir()) == []
+
+
+def test_another_system_than_linux_is_told_once_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    (text,) = judged(command(command="true")).values()
+    assert text.startswith("warning: this system has no subreaper")

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobsdk import compute as computes
+from jobsdk.errors import ComputeError
+
+
+def project(text: str) -> Path:
+    file = Path("computes.yml").absolute()
+    file.write_text(text)
+    return file
+
+
+def user(text: str) -> Path:
+    file = computes.user_file()
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("name", [None, "local", "azureml:local"])
+def test_local_is_always_there(name: str | None) -> None:
+    found = computes.resolve(name)
+    assert (found.name, found.type) == ("local", "local")
+
+
+def test_the_projects_file_is_found_from_below_and_the_users_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = project("default: laptop\ncomputes:\n  laptop: {type: local}\n  other: {type: local}\n")
+    Path("a/b").mkdir(parents=True)
+    monkeypatch.chdir("a/b")
+    assert computes.resolve(None).name == "laptop"
+    mine = user("default: other\ncomputes: {mine: {type: local}, laptop: {type: local}}\n")
+    found = computes.configuration()
+    assert found.default == "other"
+    assert {name: entry.file for name, entry in found.computes.items()} == {
+        "local": None,
+        "laptop": mine,
+        "other": here,
+        "mine": mine,
+    }
+    assert computes.resolve("azureml:mine").name == "mine"
+
+
+def test_an_unknown_compute_says_how_to_add_it_and_what_else_to_do() -> None:
+    file = project("computes: {gpu_cluster: {type: local}}")
+    with pytest.raises(ComputeError) as caught:
+        computes.resolve("azureml:gpu-cluster")
+    text = str(caught.value)
+    assert "did you mean 'gpu_cluster'?" in text
+    assert f"add it to {file} as 'computes: {{gpu-cluster: {{type: TYPE}}}}'" in text
+    assert "--compute local" in text
+    assert len(text) <= 400 + len(str(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("computes: [\n", "computes.yml:2:1: cannot be read"),
+        ("a\tb: \t- x: }", "computes.yml"),
+        ("- local", "must be a mapping"),
+        ("computers: {}", "there is no key 'computers'"),
+        ("computes: [a]", "computes must be a mapping of names"),
+        ("default: 3", "default must be a name"),
+        ("computes: {a: local}", "computes.a needs a type"),
+        ("computes: {a: {}}", "computes.a needs a type"),
+        ("computes: {local: {type: slurm}}", "computes.local is always this machine"),
+        ("computes: {wanted: {type: slrm}}", "there is no compute type 'slrm'; installed are local"),
+        ("computes: {wanted: {type: local, gpus: 2}}", "type local has no setting 'gpus'"),
+    ],
+)
+def test_a_wrong_file_gives_one_clear_error(text: str, message: str) -> None:
+    project(text)
+    with pytest.raises(ComputeError) as caught:
+        computes.resolve("wanted")
+    assert message in str(caught.value)
+
+
+def test_types_of_other_packages_are_found_and_their_failures_are_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    facts = site / "others-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(
+        "[jobsdk.compute]\ngood = others_good:Good\nbroken = others_broken:Broken\n"
+    )
+    (site / "others_broken.py").write_text("raise RuntimeError('no engine here')\n")
+    (site / "others_good.py").write_text(
+        "from jobsdk.compute.local import LocalCompute\n"
+        "class Good(LocalCompute):\n    type = 'good'\n    settings_known = {'queue': 'the queue'}\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
+    project("computes: {a: {type: good, queue: q1}, b: {type: broken}, c: {type: good, que: q1}}")
+    assert computes.types() == ["broken", "good", "local"]
+    assert computes.resolve("a").settings == {"queue": "q1"}
+    with pytest.raises(ComputeError, match="no engine here"):
+        computes.resolve("b")
+    with pytest.raises(ComputeError, match="did you mean 'queue'"):
+        computes.resolve("c")
+    assert computes.resolve("local").name == "local"

@@ -1,0 +1,135 @@
+"""What explain says, and that real processes get exactly that."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsdk import (
+    DeepSpeedDistribution,
+    Input,
+    MpiDistribution,
+    Output,
+    PyTorchDistribution,
+    TensorFlowDistribution,
+    command,
+)
+from jobsdk.errors import ValidationError
+from jobsdk.job.command import CommandJob
+from jobsdk.plan import make_plan
+from tests.bootstrap.runs import LocalRun
+
+#: Variables that a shell, or mpirun and deepspeed themselves, add.
+NOT_OURS = re.compile(
+    r"PWD|OLDPWD|SHLVL|_|LC_CTYPE|(OMPI|OPAL|ORTE|PMIX|PRTE|HYDI?|PMI|MPI)_.*|IPATH_NO_BACKTRACE|HFI_NO_BACKTRACE"
+    r"|CUDA_VISIBLE_DEVICES|PATH|PYTHONPATH|LD_LIBRARY_PATH|PYTORCH_NVML_BASED_CUDA_CHECK"
+)
+DISTRIBUTIONS: dict[str, Any] = {
+    "none": None,
+    "pytorch": PyTorchDistribution(process_count_per_instance=2),
+    "tensorflow": TensorFlowDistribution(parameter_server_count=1, chief=True),
+    "mpi-direct": MpiDistribution(process_count_per_instance=2, launcher="direct"),
+    "mpi-mpirun": MpiDistribution(process_count_per_instance=2),
+    "deepspeed-direct": DeepSpeedDistribution(process_count_per_instance=2),
+    "deepspeed-launcher": DeepSpeedDistribution(process_count_per_instance=2, launcher="deepspeed"),
+}
+
+
+def make_job(distribution: Any, nodes: int, data: Path) -> CommandJob:
+    return command(
+        command="env -0 > ${{outputs.env}}/$RANK; cat ${{inputs.data}} > /dev/null; sleep 0.2",
+        inputs={"data": Input(type="uri_file", path=str(data)), "rate": 0.5},
+        outputs={"env": Output()},
+        environment_variables={"MINE": "a b $HOME 'c'", "OMP_NUM_THREADS": "7"},
+        distribution=distribution,
+        instance_count=nodes,
+    )
+
+
+def as_pattern(shown: str) -> re.Pattern[str]:
+    """What is in angle brackets is known only at run time; everything else must be as it was shown."""
+    return re.compile(".+".join(re.escape(text) for text in re.split("<[^<>]*>", shown)), re.DOTALL)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+def test_each_process_has_the_environment_that_explain_showed(
+    kind: str, nodes: int, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "mpi-mpirun":
+        request.getfixturevalue("require_mpirun")
+    if kind == "deepspeed-launcher":
+        request.getfixturevalue("require_deepspeed")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # inherited: neither shown nor changed
+    data = tmp_path / "data.txt"
+    data.write_text("x")
+    job = make_job(DISTRIBUTIONS[kind], nodes, data)
+    shown = job.explain(compute="local")
+    run = LocalRun(tmp_path / "run", make_plan(job, name="run"))
+    assert run.wait() == 0, run.report()["message"]
+
+    inherited = {**os.environ, "JOBSDK_RUN_DIR": str(run.folder)}
+    for process in shown:
+        lines = (run.folder / f"outputs/env/{process.rank}").read_bytes().decode().split("\0")
+        actual = dict(line.split("=", 1) for line in lines if line)
+        for name, value in process.environment.items():
+            assert as_pattern(value).fullmatch(actual.get(name, "")), f"{name}: {actual.get(name)!r}, shown {value!r}"
+        changed = {name for name, value in actual.items() if inherited.get(name) != value}
+        unexplained = {name for name in changed - set(process.environment) if not NOT_OURS.fullmatch(name)}
+        assert not unexplained
+        assert actual["MINE"] == "a b $HOME 'c'"
+        assert "GLOO_SOCKET_IFNAME" not in process.environment
+
+
+def test_by_rank_and_in_order() -> None:
+    job = command(command="x", instance_count=3, distribution=TensorFlowDistribution(parameter_server_count=2))
+    shown = job.explain(compute="local")
+    assert [process.rank for process in shown] == list(range(5)) == [shown[rank].rank for rank in range(5)]
+    assert [process.role for process in shown] == ["worker", "ps", "worker", "ps", "worker"]
+    with pytest.raises(IndexError, match="ranks 0 to 4"):
+        shown[5]
+
+
+def test_elsewhere_what_only_the_node_knows_is_a_placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # of this machine, not of that cluster
+    job = command(command="x", compute="cluster", distribution=PyTorchDistribution(process_count_per_instance=4))
+    environment = job.explain()[0].environment
+    assert environment["OMP_NUM_THREADS"] == "<cores of the node / 4>"
+    assert environment["MASTER_ADDR"] == "<address of node 0>"
+
+
+def test_gpus_are_shown_by_their_place_in_the_nodes_list() -> None:
+    job = command(command="x", gpus_per_process=2, distribution=PyTorchDistribution(process_count_per_instance=2))
+    shown = job.explain(compute="local")
+    assert shown[1].environment["CUDA_VISIBLE_DEVICES"] == "<GPU 2 of the node's list>,<GPU 3 of the node's list>"
+
+
+def test_an_invalid_job_is_not_explained() -> None:
+    with pytest.raises(ValidationError, match="nope"):
+        command(command="echo ${{inputs.nope}}").explain()
+
+
+def test_text_says_what_is_shared_once_and_folds_many_ranks() -> None:
+    job = command(command="x", instance_count=64, distribution=PyTorchDistribution(process_count_per_instance=8))
+    text = job.explain(compute="local").to_text()
+    assert text.startswith("512 processes on 64 nodes (pytorch), compute local\ncommand: x\nevery process:\n")
+    assert text.count("WORLD_SIZE=512") == 2, "WORLD_SIZE and ROLE_WORLD_SIZE, once each"
+    assert text.endswith("... and ranks 16 to 511 likewise (--rank N shows one)")
+    one = job.explain(compute="local").to_text([300])
+    assert "rank 300: node 37, local rank 4\n" in one
+    assert "  RANK=300\n" in one
+
+
+def test_a_thousand_ranks_are_no_work() -> None:
+    job = command(command="x", instance_count=128, distribution=PyTorchDistribution(process_count_per_instance=8))
+    began = time.process_time()
+    shown = job.explain(compute="local").to_dict()
+    spent = time.process_time() - began
+    assert len(shown["processes"]) == 1024
+    assert len({process["environment"]["RANK"] for process in shown["processes"]}) == 1024
+    print(f"1,024 ranks explained in {1000 * spent:.0f} ms of CPU time")
