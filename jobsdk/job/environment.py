@@ -55,7 +55,7 @@ class EnvironmentKind(Kind):
 
     says = "the name of an environment, a mapping or Environment(...)"
     _REFERENCE = (
-        rf"azureml:{_NAME}(:[\w.+-]+|@[\w.-]+)|{_NAME}(:[\w.+-]+|@[\w.-]+)"
+        rf"azureml:{_NAME}(:[\w.+-]+|@[\w.-]+)|(?!azureml:){_NAME}(:[\w.+-]+|@[\w.-]+)"
         r"|azureml://\S+|(azureml:)?/subscriptions/\S+|[fF][iI][lL][eE]:.*\S.*"
     )
 

@@ -7,7 +7,7 @@ nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 #: The namespaces that a command job knows.
@@ -15,7 +15,6 @@ NAMESPACES = ("inputs", "outputs")
 
 _EXPRESSION = re.compile(r"\$\{\{(?P<body>[^{}]*)\}\}")
 _NAME = re.compile(r"\s*(?P<namespace>inputs|outputs)\.(?P<name>[A-Za-z0-9_.-]+)\s*")
-_OPTIONAL = re.compile(r"\$\[\[(?P<body>.*?)\]\]", re.DOTALL)
 #: Azure ML's deprecated form; also what is left of `${{...}}` when a `$` or a brace was forgotten.
 _SINGLE = re.compile(r"(?<!\{)\$?\{\s*(?P<namespace>inputs|outputs)\.(?P<name>[A-Za-z0-9_.-]+)\s*\}(?!\})")
 
@@ -57,22 +56,38 @@ def parse(text: str) -> tuple[Part, ...]:
     return tuple(parts)
 
 
+def _groups(text: str) -> Iterator[tuple[int, int]]:
+    """Where each `$[[ ... ]]` begins and ends."""
+    end = 0
+    while (start := text.find("$[[", end)) >= 0 and (close := text.find("]]", start)) >= 0:
+        end = close + 2
+        yield start, end
+
+
 def references(text: str) -> Iterator[tuple[Ref, bool]]:
     """Every reference of the text, and whether it stands in `$[[ ]]`."""
-    groups = [match.span() for match in _OPTIONAL.finditer(text)]
+    groups = _groups(text)
+    nowhere = (len(text), len(text) + 1)
+    start, end = next(groups, nowhere)
     for part in parse(text):
         if isinstance(part, Ref):
-            yield part, any(start < part.offset < end for start, end in groups)
+            while part.offset >= end:
+                start, end = next(groups, nowhere)
+            yield part, part.offset > start
 
 
 def render_optional(text: str, present_names: Container[str]) -> str:
     """The text without its `$[[ ]]` marks; a group that names an input which is not present is left out whole."""
-
-    def keep(match: re.Match[str]) -> str:
-        inputs = [part for part in parse(match["body"]) if isinstance(part, Ref) and part.namespace == "inputs"]
-        return match["body"] if all(part.name in present_names for part in inputs) else ""
-
-    return _OPTIONAL.sub(keep, text)
+    pieces, end = [], 0
+    for start, stop in _groups(text):
+        body = text[start + 3 : stop - 2]
+        absent = any(
+            isinstance(part, Ref) and part.namespace == "inputs" and part.name not in present_names
+            for part in parse(body)
+        )
+        pieces += [text[end:start], "" if absent else body]
+        end = stop
+    return "".join([*pieces, text[end:]])
 
 
 def text_of(value: str | int | float | bool) -> str:
@@ -89,9 +104,9 @@ def problems(text: str) -> Iterator[Problem]:
             yield Problem("error", part, f"'{part}' is not closed by '}}}}'", "write it as ${{inputs.name}}")
         elif _NAME.fullmatch(expression["body"]) is None:
             yield _misnamed(expression[0], expression["body"].strip())
-    rest = _OPTIONAL.sub("", text)
-    if "$[[" in rest:
-        part = rest[rest.index("$[[") :][:24].split("\n")[0]
+    closed = max((end for _, end in _groups(text)), default=0)
+    if (start := text.find("$[[", closed)) >= 0:
+        part = text[start : start + 24].split("\n")[0]
         yield Problem("error", part, f"'{part}' is not closed by ']]'", "write it as $[[--option ${{inputs.name}}]]")
     for match in _SINGLE.finditer(text):
         meant = f"${{{{{match['namespace']}.{match['name']}}}}}"
@@ -111,31 +126,32 @@ def _misnamed(whole: str, body: str) -> Problem:
     return Problem("error", whole, f"'{shown}' names nothing", "write ${{inputs.name}} or ${{outputs.name}}")
 
 
-def quote_at(text: str, offset: int) -> str:
-    """The quote that encloses the character at `offset` in a shell's eyes: `'`, `"`, or nothing.
+def quotes_at(text: str, offsets: Iterable[int]) -> Iterator[str]:
+    """The quote that encloses each of the offsets (in rising order) in a shell's eyes: `'`, `"`, or nothing.
 
     A comment ends with its line; quotes inside `$( )` inside quotes are read as if on one level.
     """
     quote = ""
     position = 0
-    while position < offset:
-        char = text[position]
-        if quote:
-            if char == "\\" and quote == '"':
+    for offset in offsets:
+        while position < offset:
+            char = text[position]
+            if quote:
+                if char == "\\" and quote == '"':
+                    position += 1
+                elif char == quote:
+                    quote = ""
+            elif char == "\\":
                 position += 1
-            elif char == quote:
-                quote = ""
-        elif char == "\\":
+            elif char in "'\"":
+                quote = char
+            elif char == "#" and (position == 0 or text[position - 1] in " \t\n;"):
+                end = text.find("\n", position, offset)
+                if end < 0:
+                    break
+                position = end
             position += 1
-        elif char in "'\"":
-            quote = char
-        elif char == "#" and (position == 0 or text[position - 1] in " \t\n;"):
-            end = text.find("\n", position, offset)
-            if end < 0:
-                return ""
-            position = end
-        position += 1
-    return quote
+        yield quote
 
 
 def breaks(value: str, quote: str) -> bool:

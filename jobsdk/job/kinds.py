@@ -141,7 +141,9 @@ class Integer(Kind):
 
     says = "a whole number"
 
-    def __init__(self, minimum: int | None = None, maximum: int | None = None, fix: str = "") -> None:
+    def __init__(
+        self, minimum: int | None = None, maximum: int | None = None, fix: str = "write a whole number"
+    ) -> None:
         self.minimum = minimum
         self.maximum = maximum
         self.fix = fix
@@ -314,7 +316,9 @@ class MappingOf(Kind):
 
     says = "a mapping"
 
-    def __init__(self, kind: Kind, *, key_pattern: str | None = None, key_says: str = "", key_fix: str = "") -> None:
+    def __init__(
+        self, kind: Kind, *, key_pattern: str | None = None, key_says: str = "", key_fix: str = "rename it"
+    ) -> None:
         self.kind = kind
         self.key_pattern = key_pattern
         self.key_says = key_says

@@ -24,6 +24,9 @@ else:
 
 M = TypeVar("M", bound="Model")
 
+#: How many unknown keys of one mapping are reported one by one.
+UNKNOWN_LIMIT = 20
+
 
 class Field:
     """What a model knows of one of its fields."""
@@ -95,9 +98,11 @@ class Model:
             given = values.get(name)
             value = INVALID if given is None else spec.kind.structure(given, (*path, name), report)
             object.__setattr__(self, name, spec.initial() if value is INVALID else value)
-        for name in values:
-            if name not in self._fields:
-                self._unknown(name, values[name], path, report)
+        unknown = [name for name in values if name not in self._fields]
+        for name in unknown[:UNKNOWN_LIMIT]:
+            self._unknown(name, values[name], path, report)
+        if len(unknown) > UNKNOWN_LIMIT:
+            report.error(path, f"has {len(unknown) - UNKNOWN_LIMIT} more keys that are not known here")
 
     @classmethod
     def _unknown(cls, name: Any, value: Any, path: Path, report: Report) -> None:

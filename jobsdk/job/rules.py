@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from jobsdk.job import expressions
@@ -12,6 +13,9 @@ from jobsdk.job.io import VALUE_TYPES, Input
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
+
+#: How many findings of one kind are enough.
+MANY = 50
 
 Rule = Callable[["CommandJob", Report], None]
 
@@ -66,7 +70,7 @@ def command_is_given(job: CommandJob, report: Report) -> None:
 @rule("command")
 def expressions_are_whole(job: CommandJob, report: Report) -> None:
     """What looks like an expression is one."""
-    for problem in expressions.problems(job.command or ""):
+    for problem in islice(expressions.problems(job.command or ""), MANY):
         add = report.error if problem.severity == "error" else report.warn
         add(("command",), problem.message, problem.fix, within=problem.text)
 
@@ -77,7 +81,7 @@ def references_are_declared(job: CommandJob, report: Report) -> None:
     given = job.given_inputs()
     seen = set()
     for ref, optional in expressions.references(job.command or ""):
-        if ref[:2] in seen:
+        if ref[:2] in seen or len(report.findings) > MANY:
             continue
         seen.add(ref[:2])
         declared = job.inputs if ref.namespace == "inputs" else job.outputs
@@ -104,13 +108,13 @@ def _written(text: str, offset: int) -> str:
 def declared_are_used(job: CommandJob, report: Report) -> None:
     """What is declared is used: named in the command, or read from its variable there."""
     text = job.command or ""
-    doubtful = " ".join(problem.text for problem in expressions.problems(text))
-    used = {ref[:2] for ref, _ in expressions.references(text)}
+    variables = {(f"{kind.lower()}s", name) for kind, name in re.findall(r"AZURE_ML_(INPUT|OUTPUT)_(\w+)", text)}
+    doubtful = " ".join(problem.text for problem in islice(expressions.problems(text), MANY))
+    used = {ref[:2] for ref, _ in expressions.references(text)} | variables
     for namespace, declared in (("inputs", job.inputs), ("outputs", job.outputs)):
         kind = namespace[:-1]
         for name in declared:
-            variable = f"AZURE_ML_{kind.upper()}_{name}"
-            if (namespace, name) not in used and variable not in text and f".{name}" not in doubtful:
+            if (namespace, name) not in used and f".{name}" not in doubtful:
                 fix = f"use ${{{{{namespace}.{name}}}}}, or remove it"
                 report.warn((namespace, name), f"this {kind} is not used in the command", fix, key=True)
 
@@ -120,12 +124,12 @@ def literals_are_one_word(job: CommandJob, report: Report) -> None:
     """Values are put into the command as text, as Azure ML does it, so a shell may split or interpret them."""
     text = job.command or ""
     seen = set()
-    for ref, _ in expressions.references(text):
+    refs = [ref for ref, _ in expressions.references(text)]
+    for ref, quote in zip(refs, expressions.quotes_at(text, [ref.offset for ref in refs]), strict=True):
         value = job.inputs.get(ref.name) if ref.namespace == "inputs" else None
         if value is None or isinstance(value, Input):
             continue
         shown = expressions.text_of(value)
-        quote = expressions.quote_at(text, ref.offset)
         if (ref.name, quote) in seen or not expressions.breaks(shown, quote):
             continue
         seen.add((ref.name, quote))

@@ -61,6 +61,8 @@ def read_job(
             data, positions = _override(data, positions, str(dotted_path), value, report)
             report.places = positions
     job = CommandJob.structure(data, (), report)
+    unread = {problem.path for problem in problems}
+    report.findings = [f for f in report.findings if f in problems or f.path not in unread]
     job.base_path = base
     job._places = positions
     errors = report.errors
@@ -137,9 +139,10 @@ def _name(source: Source) -> tuple[str, str | None]:
     if not isinstance(path, str | bytes | os.PathLike):
         return "<stream>", None
     name = os.fsdecode(path)
-    if hasattr(source, "read") and not os.path.isfile(name):
-        return name, None
-    return name, os.path.dirname(os.path.abspath(name)) if "\0" not in name else None
+    label = "".join(char if char.isprintable() else "?" for char in name)
+    if label != name or (hasattr(source, "read") and not os.path.isfile(name)):
+        return label, None
+    return label, os.path.dirname(os.path.abspath(name))
 
 
 def _content(source: Source, label: str, problems: list[Finding]) -> bytes | str | None:
@@ -151,7 +154,7 @@ def _content(source: Source, label: str, problems: list[Finding]) -> bytes | str
         else:
             if isinstance(source, str) and "\n" in source:
                 fix = "give the path of a file, or for YAML text io.StringIO(text)"
-            with open(source, "rb") as stream:
+            with open(os.fspath(source), "rb") as stream:
                 content = stream.read(SIZE_LIMIT + 1)
         if isinstance(content, bytes | str) and len(content) <= SIZE_LIMIT:
             return content

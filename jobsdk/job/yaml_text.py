@@ -14,6 +14,7 @@ from jobsdk.job.findings import Finding, Path, Place, show
 VALUE_LIMIT = 100_000
 DEPTH_LIMIT = 40
 
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "value")}
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
@@ -97,8 +98,10 @@ def _encoding(content: bytes) -> str:
 
 def parse(text: str, positions: Positions, problems: list[Finding]) -> Any:
     """The data of YAML text, with the position of each value; what is wrong goes to `problems`."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    loader = _Loader(text)
     try:
+        if _is_too_deep(text, positions, problems):
+            return None
         documents: list[Any] = []
         while loader.check_node() and len(documents) < 2:
             node = loader.get_node()
@@ -111,8 +114,6 @@ def parse(text: str, positions: Positions, problems: list[Finding]) -> Any:
         return _Builder(positions, problems).build(documents[0], (), 0) if documents else None
     except yaml.MarkedYAMLError as error:
         problems.append(_syntax(error, text, positions))
-    except RecursionError:
-        problems.append(Finding("error", (), "is nested too deeply", "", positions.file))
     except (yaml.YAMLError, ValueError) as error:
         problems.append(Finding("error", (), f"is no YAML: {error}", "", positions.file))
     except _Stop:
@@ -120,6 +121,21 @@ def parse(text: str, positions: Positions, problems: list[Finding]) -> Any:
     finally:
         loader.dispose()
     return None
+
+
+def _is_too_deep(text: str, positions: Positions, problems: list[Finding]) -> bool:
+    """Whether the text is nested deeper than allowed. libyaml would compose it by recursion, and end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEPTH_LIMIT:
+            message = f"is nested more than {DEPTH_LIMIT} levels deep, which no job is"
+            problems.append(Finding("error", (), message, "", *positions.at(event.start_mark)))
+            return True
+    return False
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str, positions: Positions) -> Finding:

@@ -1,0 +1,62 @@
+"""What each compute is given for each distribution, against files. JOBSDK_WRITE_GOLDEN=1 writes them anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsdk import (
+    DeepSpeedDistribution,
+    Input,
+    MLClient,
+    MpiDistribution,
+    Output,
+    PyTorchDistribution,
+    TensorFlowDistribution,
+    command,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+DISTRIBUTIONS: dict[str, Any] = {
+    "none": None,
+    "pytorch": PyTorchDistribution(process_count_per_instance=4),
+    "tensorflow": TensorFlowDistribution(parameter_server_count=1, worker_count=2),
+    "mpi": MpiDistribution(process_count_per_instance=4),
+    "deepspeed": DeepSpeedDistribution(process_count_per_instance=4),
+}
+
+
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+@pytest.mark.parametrize("compute", ["local"])
+def test_compiled(
+    compute: str, kind: str, home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if kind == "mpi":
+        request.getfixturevalue("require_mpirun")
+    monkeypatch.chdir(home)
+    (home / "src").mkdir()
+    (home / "src/train.py").write_text("")
+    (home / "data.csv").write_text("")
+    job = command(
+        code="src",
+        command="python train.py --data ${{inputs.data}} --rate ${{inputs.rate}} --out ${{outputs.model}}",
+        inputs={"data": Input(type="uri_file", path="data.csv"), "rate": 0.1},
+        outputs={"model": Output(type="uri_folder")},
+        environment_variables={"NCCL_DEBUG": "INFO"},
+        distribution=DISTRIBUTIONS[kind],
+        instance_count=2,
+        timeout=3600,
+        compute=compute,
+    )
+    compiled = MLClient().jobs.compile(job, name="golden")
+    text = json.dumps({"native": compiled.spec, "plan": compiled.plan}, indent=2, sort_keys=True) + "\n"
+    text = text.replace(str(home), "<home>").replace(sys.executable, "<python>")
+    path = GOLDEN / f"{compute}-{kind}.json"
+    if os.environ.get("JOBSDK_WRITE_GOLDEN") == "1":
+        path.write_text(text)
+    assert text == path.read_text()
