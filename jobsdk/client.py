@@ -175,7 +175,7 @@ class JobOperations:
     def _update(self, run: Run) -> Run:
         from jobsdk.history import History
 
-        run.folder.update_facts(**{field: getattr(run, field) for field in CHANGEABLE})
+        run.folder.update_facts({field: getattr(run, field) for field in CHANGEABLE})
         History().record(run.folder)
         return Run(run.folder)
 
@@ -269,7 +269,7 @@ class JobOperations:
 
     def _archive(self, name: str | Run, archived: bool) -> Run:
         run = self._run(name)
-        run.folder.update_facts(archived=archived)
+        run.folder.update_facts({"archived": archived})
         return self._update(Run(run.folder))
 
     def download(
@@ -329,6 +329,7 @@ def _facts(compiled: Compiled) -> dict[str, Any]:
         "archived": False,
         "working_dir": compiled.spec.get("working_dir"),
         "command": job.command,
+        "host": os.uname().nodename,
         "submitter_pid": os.getpid(),
         "submitter_start": processes.start_time(os.getpid()),
     }

@@ -159,6 +159,7 @@ def explain(job: CommandJob, *, compute: str | None = None) -> Explanation:
     plan = make_plan(job, name=job.name or RUN_NAME)
     if where == "local":
         from jobsdk.bootstrap.processes import cores
+        from jobsdk.compute.environ import for_ranks
 
-        return Explanation(plan, where, max(1, cores() // plan["nodes"]), os.environ)
+        return Explanation(plan, where, max(1, cores() // plan["nodes"]), for_ranks(os.environ))
     return Explanation(plan, where, "cores of the node", {})

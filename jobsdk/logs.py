@@ -204,6 +204,8 @@ class Follower:
 
     def _make_files(self) -> Iterable[_File]:
         plan, folder = self._run.plan(), str(self._run.path)
+        if not plan:  # its submitter was killed before there was one
+            return
         size = contract.world_size(plan)
         width = len(f"[rank {size - 1}]")
         chosen, terminal = parse_ranks(self._view.ranks, size), self._view.terminal

@@ -37,7 +37,7 @@ def make_plan(job: CommandJob, *, name: str) -> Plan:
         "environment": dict(job.environment_variables),
         "inputs": {
             key: _data(job, value) if isinstance(value, Input) else {"literal": text_of(value)}
-            for key, value in job.inputs.items()
+            for key, value in job.given_inputs().items()
         },
         "outputs": {key: _data(job, value) for key, value in job.outputs.items()},
         "gpus_per_process": job.resources.gpus_per_process,
@@ -53,7 +53,7 @@ def _command(job: CommandJob) -> list[Any]:
     from jobsdk.job.io import Input
 
     parts: list[Any] = []
-    for part in parse(render_optional(job.command or "", job.inputs)):
+    for part in parse(render_optional(job.command or "", job.given_inputs())):
         if isinstance(part, str):
             piece: Any = part
         elif part.namespace == "outputs":

@@ -161,6 +161,7 @@ class Run:
 
         terminal = out is None and sys.stdout.isatty()
         colour = terminal and not os.environ.get("NO_COLOR")
+        sys.stdout.flush()  # what was printed before stays before
         sink = out or getattr(sys.stdout, "buffer", None) or _TextSink()
         self.target.logs(self.folder, sink, View(ranks, tail, terminal, colour, self._say), follow=follow)
 

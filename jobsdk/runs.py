@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +201,7 @@ class RunFolder:
         """run.json: what an index of runs shows."""
         return self.read_json("run.json")
 
-    def update_facts(self, **changes: Any) -> dict[str, Any]:
+    def update_facts(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change fields of run.json; returns it as it is now. Safe with others that change it at once."""
         with locked(self.path / "run.lock"):
             facts = {**self.facts(), **changes}
@@ -262,11 +262,13 @@ class RunFolder:
 
     def _is_abandoned(self, state: State) -> bool:
         """Whether nobody is left who could bring the run to its end."""
+        facts = self.facts()
+        if facts.get("host", os.uname().nodename) != os.uname().nodename:
+            return False  # the home is shared: only the run's own machine knows its processes
         owner = self.owner()
         if owner is None and state.supervisor is not None:
             owner = state.supervisor["pid"], state.supervisor["start"]
         if owner is None:  # killed while submitting?
-            facts = self.facts()
             since = state.submitted or facts.get("created") or self.path.stat().st_mtime
             if time.time() - since < _SUBMITTER_GRACE:
                 return False

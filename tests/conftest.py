@@ -40,6 +40,11 @@ def require_deepspeed() -> str:
     return _require("deepspeed")
 
 
+def pytest_configure() -> None:
+    # A shell starts background commands with SIGINT ignored, and what we start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not shutil.which("nvidia-smi"):
         pytest.skip("no GPU here")

@@ -59,7 +59,7 @@ def test_what_happens_after_the_first_look_is_seen() -> None:
     gone = make("gone", 2)
     assert {row["name"]: row["status"] for row in History().list()} == {"one": "Queued", "gone": "Completed"}
     run.append_event("ended", status="Failed", exit_code=7, message="")
-    run.update_facts(tags={"late": "yes"})
+    run.update_facts({"tags": {"late": "yes"}})
     shutil.rmtree(gone.path)
     (row,) = History().list(tag="late=yes")
     assert (row["status"], row["exit_code"]) == ("Failed", 7)

@@ -130,7 +130,7 @@ def test_many_writers_of_events_and_facts_do_not_mix() -> None:
         for count in range(200):
             run.append_event("warning", message=f"{number} {count} " + "x" * 500)
             if count % 10 == 0:
-                run.update_facts(**{f"key{number}": count})
+                run.update_facts({f"key{number}": count})
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -151,6 +151,12 @@ def test_a_pid_that_another_process_has_by_now_is_not_the_supervisor() -> None:
     run = started()
     run.write_json("owner.json", {"pid": os.getpid(), "start": 1})
     assert (run.state().status, run.state().exit_code) == ("Lost", 125)
+
+
+def test_only_the_machine_of_a_run_judges_its_processes() -> None:
+    run = started(host="another")
+    run.write_json("owner.json", {"pid": os.getpid(), "start": 1})
+    assert run.state().status == "Queued"
 
 
 def test_a_run_whose_supervisor_was_killed_is_lost_and_its_processes_are_ended() -> None:

@@ -39,8 +39,9 @@ def start(argv: Sequence[str], environment: Mapping[str, str], log: str) -> int:
         (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    # Python ignores SIGPIPE and SIGXFSZ, and ignored signals are inherited; a command must find the defaults.
-    defaults = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
+    # Ignored signals are inherited: Python ignores two, nohup and a shell's `&` others. A command finds the defaults.
+    names = ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGQUIT", "SIGHUP")
+    defaults = [getattr(signal, name) for name in names if hasattr(signal, name)]
     return os.posix_spawn(argv[0], list(argv), dict(environment), file_actions=actions, setpgroup=0, setsigdef=defaults)
 
 

@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except JobsdkError as error:
         return _complain_of(error)
+    except SystemExit:
+        return BROKEN_PIPE  # click's way of passing over one
     except BrokenPipeError:
         # Python would complain once more when it flushes stdout at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -25,7 +25,8 @@ _KEPT = frozenset(("SLURM_CONF",))
 def for_ranks(environ: Mapping[str, str], *, python: str | None = None, prefix: str | None = None) -> dict[str, str]:
     """`environ` without other launchers' variables, and with the right `python` first on PATH.
 
-    That is the folder of `python` (this interpreter unless given), or of the environment at `prefix` that was built for the job.
+    That is the folder of `python` (this interpreter unless given), or of the environment at `prefix` that was built
+    for the job.
     """
     variables = {name: value for name, value in environ.items() if name in _KEPT or not _is_foreign(name)}
     folder = os.path.dirname(python or sys.executable)
@@ -35,7 +36,6 @@ def for_ranks(environ: Mapping[str, str], *, python: str | None = None, prefix: 
         variables.pop("PYTHONHOME", None)
     path = variables.get("PATH", os.defpath).split(os.pathsep)
     variables["PATH"] = os.pathsep.join([folder, *(entry for entry in path if entry != folder)])
-    variables.setdefault("PYTHONUNBUFFERED", "1")
     return variables
 
 

@@ -35,7 +35,7 @@ class Distribution(Model):
         known: dict[Any, Any] = {}
         extra: dict[str, Any] = {}
         for key, value in values.items():
-            is_extra = isinstance(key, str) and key not in cls._fields and not cls._meant(key)
+            is_extra = isinstance(key, str) and key not in cls._fields and not cls._is_meant(key)
             (extra if is_extra else known)[key] = value
         distribution = super().structure(known, path, report)
         if extra:
@@ -56,10 +56,10 @@ class Distribution(Model):
             Anything().structure(value, (*path, key), report)
 
     @classmethod
-    def _meant(cls, key: str) -> str | None:
-        """The field that a key was probably meant to be, in this type or another."""
-        everywhere = {name for kind in DISTRIBUTIONS for name in kind._fields}
-        return cls._hints.get(key) or nearest(key, cls._fields) or nearest(key, everywhere)
+    def _is_meant(cls, key: str) -> bool:
+        """Whether a key was probably meant to be a field of this type, or is one of another type."""
+        near = cls._hints.get(key) or nearest(key, cls._fields)
+        return near is not None or any(key in other._fields for other in DISTRIBUTIONS)
 
     @classmethod
     def _suggest(cls, name: Any) -> str:

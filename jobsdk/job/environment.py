@@ -9,7 +9,7 @@ from typing import Any
 from jobsdk.job.findings import Path, Report
 from jobsdk.job.kinds import AsText, Kind, LocalPath, MappingOf, PathOrMapping, PlainMapping, Rewrite, Schema, Text
 from jobsdk.job.model import Model, Nested, field, reference
-from jobsdk.job.paths import is_file_uri, rewrite_path
+from jobsdk.job.paths import is_file_uri
 
 _NAME = r"[A-Za-z0-9][\w.-]*"
 
@@ -83,7 +83,7 @@ class EnvironmentKind(Kind):
     def dump(self, value: Any, rewrite: Rewrite | None = None) -> Any:
         if isinstance(value, Environment):
             return value.to_dict(rewrite)
-        return rewrite_path(value, rewrite) if is_file_uri(value) else value
+        return rewrite(value) if rewrite and is_file_uri(value) else value
 
 
 def is_file(reference: object) -> bool:

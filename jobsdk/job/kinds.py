@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jobsdk.job.findings import Path, Report, nearest, one_of, show
-from jobsdk.job.paths import rewrite_path
+from jobsdk.job.paths import is_local
 
+#: What `dump` applies to every local path, which may begin with `file:`.
 Rewrite = Callable[[str], str]
 Schema = dict[str, Any]
 
@@ -133,7 +134,7 @@ class LocalPath(Text):
         return super().structure(value, path, report)
 
     def dump(self, value: Any, rewrite: Rewrite | None = None) -> Any:
-        return rewrite_path(value, rewrite) if isinstance(value, str) else value
+        return rewrite(value) if rewrite and isinstance(value, str) and is_local(value) else value
 
 
 class Integer(Kind):

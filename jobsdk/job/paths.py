@@ -28,20 +28,13 @@ def strip_file(path: str) -> str:
     return path[match.end() :] if match else path
 
 
-def rewrite_path(path: str, rewrite: Callable[[str], str] | None) -> str:
-    """`path` with `rewrite` applied to what follows a `file:`, if it is local."""
-    if rewrite is None or not is_local(path):
-        return path
-    bare = strip_file(path)
-    return path[: len(path) - len(bare)] + rewrite(bare)
-
-
 def relative_to(base: str, folder: str) -> Callable[[str], str]:
-    """Rewrites paths that are relative to `base` so that they are relative to `folder`; absolute ones stay."""
+    """Rewrites local paths that are relative to `base` so that they are relative to `folder`; absolute ones stay."""
 
     def rewrite(path: str) -> str:
-        if os.path.isabs(path) or os.path.realpath(base) == os.path.realpath(folder):
+        bare = strip_file(path)
+        if os.path.isabs(bare) or os.path.realpath(base) == os.path.realpath(folder):
             return path
-        return os.path.relpath(os.path.join(base, path), folder)
+        return path[: len(path) - len(bare)] + os.path.relpath(os.path.join(base, bare), folder)
 
     return rewrite

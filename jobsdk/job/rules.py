@@ -181,7 +181,7 @@ def ranks_are_started_once(job: CommandJob, report: Report) -> None:
     report.warn(("command",), message, f"write the command without {found}, or remove the distribution", within=found)
 
 
-@rule("environment_variables")
+@rule("environment_variables.*")
 def identity_is_not_set(job: CommandJob, report: Report) -> None:
     """A process's own identity is set for it, and differs from process to process."""
     from jobsdk.bootstrap.contract import IDENTITY
@@ -192,11 +192,11 @@ def identity_is_not_set(job: CommandJob, report: Report) -> None:
             report.error(path, "is set for each process by jobsdk and cannot be set by the job", "remove it", key=True)
 
 
-@rule("environment_variables")
+@rule("environment_variables.*")
 def master_port_is_a_port(job: CommandJob, report: Report) -> None:
     """A fixed MASTER_PORT must be one that can be listened on."""
     port = job.environment_variables.get("MASTER_PORT")
-    if port is not None and not (re.fullmatch("[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
+    if isinstance(port, str) and not (re.fullmatch("[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
         path = ("environment_variables", "MASTER_PORT")
         report.error(path, f"is no port: {show(port)}", "write a number from 1 to 65535, or leave it to jobsdk")
 

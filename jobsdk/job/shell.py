@@ -23,15 +23,20 @@ _LAUNCHERS = frozenset("torchrun mpirun mpiexec orterun deepspeed horovodrun acc
 _LAUNCHER_MODULES = re.compile(
     r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher\.\w+"
 )
-_OPERATORS = frozenset(("&&", "||", ";", ";;", "|", "&", "\n", "(", ")", "|&"))
 _SEPARATE = re.compile(r"[;&|()\n]+")
+
+#: A comment, or as the group what may hold a # that begins none.
+_COMMENT = re.compile(r"""('[^']*'|"(?:\\.|[^"\\])*"|\\.)|(?<![^\s;&|()])#[^\n]*""", re.DOTALL)
+_REDIRECTIONS = ("<", ">")
 
 
 def simple_commands(text: str) -> list[list[str]]:
     """The words of each simple command of the text, as far as the text can be split."""
-    lexer = shlex.shlex(text.replace("\\\n", " "), posix=True, punctuation_chars=";&|()<>\n")
+    text = _COMMENT.sub(lambda match: match[1] or "", text.replace("\\\n", " "))
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()<>\n")
     lexer.whitespace = " \t\r"
     lexer.commenters = ""
+    lexer.whitespace_split = True
     commands: list[list[str]] = [[]]
     try:
         for word in lexer:
@@ -66,7 +71,7 @@ def scripts(text: str) -> Iterator[str]:
             script = _operand(words, with_argument="oO", instead="cs")
         elif words[0].startswith("./"):
             script = words[0]
-        elif program in _HARMLESS and not any(word[:1] in "<>" for word in words):
+        elif program in _HARMLESS and not any(word.startswith(_REDIRECTIONS) for word in words):
             continue
         else:
             return
@@ -81,7 +86,7 @@ def _operand(words: list[str], *, with_argument: str, instead: str) -> str | Non
     position = 1
     while position < len(words):
         word = words[position]
-        if word == "-" or word[:1] in "<>":
+        if word in ("", "-") or word.startswith(_REDIRECTIONS):
             return None
         if word[:1] not in "-+":
             return word

@@ -62,7 +62,7 @@ def test_validate(jobsdk: Jobsdk, work: Path) -> None:
     done = jobsdk("job", "validate", "-f", "bad.yml")
     assert (done.code, done.out) == (2, "")
     lines = done.err.splitlines()
-    assert len(lines) >= 3
+    assert len(lines) >= 2
     assert all(line.startswith("bad.yml:") and " error: " in line for line in lines)
     records = json.loads(jobsdk("job", "validate", "-f", "bad.yml", "-o", "json").out)
     assert {record["path"] for record in records} >= {"comand", "resources.instance_count"}
@@ -80,8 +80,8 @@ def test_strict_makes_tolerated_keys_errors(jobsdk: Jobsdk, work: Path) -> None:
 
 def test_explain(jobsdk: Jobsdk) -> None:
     text = jobsdk("job", "explain", "-f", "job.yml", "--rank", "1").out
-    assert "RANK=1" in text
-    assert "RANK=0" not in text
+    assert "\n  RANK=1\n" in text
+    assert "\n  RANK=0\n" not in text
     processes = json.loads(jobsdk("job", "explain", "-f", "job.yml", "-o", "json").out)["processes"]
     assert [process["environment"]["RANK"] for process in processes] == ["0", "1"]
     done = jobsdk("job", "explain", "-f", "job.yml", "--rank", "7")
@@ -189,7 +189,7 @@ def test_ctrl_c_asks_on_a_terminal(work: Path, answer: bytes, status: str) -> No
     assert process.stdout.readline() == b"[rank 0] up\n"
     process.send_signal(signal.SIGINT)
     asked = b""
-    while b"cancel it?" not in asked:
+    while b"ancel it?" not in asked:
         asked += os.read(ours, 4096)
     os.write(ours, answer)
     process.stdout.read()

@@ -4,7 +4,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -48,17 +47,14 @@ def test_settings_and_distributions(jobsdk: Jobsdk) -> None:
         "--set", "name=mine", "--", "sh", "-c", "echo $MINE; test -n \"$TF_CONFIG\"",
     )  # fmt: skip
     assert done.code == 0, done
-    assert done.out == "[rank 0] 7\n[rank 1] 7\n"
+    assert sorted(done.out.splitlines()) == ["[rank 0] 7", "[rank 1] 7"]
     assert MLClient().jobs.get("mine").distribution == "tensorflow"
 
 
 def test_a_missing_launcher_is_said_before_anything_starts(jobsdk: Jobsdk, tmp_path: Path, home: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    alone = tmp_path / "bin" / "python"
-    alone.symlink_to(sys.executable)
     done = jobsdk(
         "run", "--distribution", "mpi", "--set", "distribution.launcher=mpirun", "true",
-        env={**os.environ, "PATH": str(tmp_path), "JOBSDK_TEST": "1"},
+        env={**os.environ, "PATH": str(tmp_path)},
     )  # fmt: skip
     if done.code == 0:
         pytest.skip("an mpirun is beside the interpreter")
@@ -102,7 +98,7 @@ def test_a_signal_cancels_the_job(signum: int, code: int) -> None:
     out, _ = process.communicate(timeout=60)
     assert process.returncode == code
     if signum == signal.SIGINT:
-        assert out == b"[rank 0] asked\n"
+        assert b"[rank 0] asked\n" in out
     (run,) = MLClient().jobs.list()
     assert run.wait(30).status == "Canceled"
 

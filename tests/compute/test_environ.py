@@ -35,4 +35,4 @@ def test_the_right_python_comes_first_once() -> None:
 
 def test_an_environment_that_was_built_comes_before_it() -> None:
     found = for_ranks({"PATH": "/a", "PYTHONHOME": "/x"}, prefix="/envs/1")
-    assert found == {"PATH": "/envs/1/bin:/a", "VIRTUAL_ENV": "/envs/1", "PYTHONUNBUFFERED": "1"}
+    assert found == {"PATH": "/envs/1/bin:/a", "VIRTUAL_ENV": "/envs/1"}

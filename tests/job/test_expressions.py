@@ -122,7 +122,7 @@ def test_problems(text: str, severity: str, says: str) -> None:
         ('"X"', ['"']),
         ("\\'X", [""]),
         ("'a'X\"b\"X", ["", ""]),
-        ("\"it's X\"", ['"']),
+        ('"it\'s X"', ['"']),
         ("'say \"X'", ["'"]),
         ('"a\\"X"', ['"']),
         ("# it's\nX", [""]),
@@ -141,7 +141,9 @@ def test_what_does_not_break_reaches_the_program(value: str, quote: str) -> None
         assert shlex.split(f"{quote}{value}{quote}") == [value]
 
 
-@pytest.mark.parametrize("value", ["a", "a b", "$HOME", "a'b", 'a"b', "`id`", "*", "a;b", "", "~", "a\\b", "-5", "é", "a#b"])
+@pytest.mark.parametrize(
+    "value", ["a", "a b", "$HOME", "a'b", 'a"b', "`id`", "*", "a;b", "", "~", "a\\b", "-5", "é", "a#b"]
+)
 @pytest.mark.parametrize("quote", ["", "'", '"'])
 def test_breaks_agrees_with_a_real_shell(value: str, quote: str) -> None:
     if not breaks(value, quote):

@@ -120,7 +120,8 @@ def test_extra_keys_of_a_dict_are_kept_with_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"), [(2, 2), ("2", 2), (" +2 ", 2), (2.7, None), (2.0, None), (True, None), ("two", None), ([], None)]
+    ("given", "kept"),
+    [(2, 2), ("2", 2), (" +2 ", 2), (2.7, None), (2.0, None), (True, None), ("two", None), ([], None)],
 )
 def test_whole_numbers_are_one_rule_everywhere(given: Any, kept: int | None) -> None:
     made: list[Callable[[], Any]] = [
@@ -220,9 +221,7 @@ def test_later_assignment_is_judged_and_refusal_changes_nothing() -> None:
     assert job.distribution.type == "tensorflow"
     job.distribution = {"type": "mpi", "process_count_per_instance": "4"}  # type: ignore[assignment]
     assert isinstance(job.distribution, MpiDistribution)
-    assert "process_count_per_instance" in refused(
-        lambda: setattr(job.distribution, "process_count_per_instance", -1)
-    )
+    assert "process_count_per_instance" in refused(lambda: setattr(job.distribution, "process_count_per_instance", -1))
     assert job.distribution.process_count_per_instance == 4
     assert "did you mean 'distribution'?" in refused(lambda: setattr(job, "distribtion", None))["distribtion"]
     job.resources.instance_count = 2
@@ -382,7 +381,7 @@ def test_sizes(size: str) -> None:
 
 @pytest.mark.parametrize("size", ["2", "g", "2gb", "-1g", "0g", "2 g", "lots"])
 def test_other_texts_are_no_size(size: str) -> None:
-    assert "as docker does" in refused(lambda: command(shm_size=size))["shm_size" and "resources.shm_size"]
+    assert "as docker does" in refused(lambda: command(shm_size=size))["resources.shm_size"]
 
 
 def test_timeout_is_in_seconds() -> None:
@@ -503,5 +502,5 @@ def test_every_public_class_and_field_is_documented() -> None:
 
     models = [CommandJob, Input, Output, Environment, BuildContext, JobResourceConfiguration, CommandJobLimits]
     for model in (*models, QueueSettings, RayDistribution, *DISTRIBUTIONS, *SERVICE.models, *IDENTITY.models):
-        assert "doc" in str(model.__doc__) or len(str(model.__doc__)) > 20
+        assert model.__doc__
         assert all(spec.doc for spec in model._fields.values()), model
