@@ -153,7 +153,7 @@ class JobOperations:
             warn(text)
 
         for finding in compiled.warnings:
-            tell(str(finding).removeprefix("warning: "))
+            tell(str(finding).replace("warning: ", "", 1))
         compiled.compute.prepare(compiled.spec, tell)
         folder = RunFolder.create(compiled.name)
         try:

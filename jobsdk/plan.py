@@ -80,7 +80,7 @@ def _data(job: CommandJob, value: Input | Output) -> dict[str, Any]:
 
 def _distribution(job: CommandJob) -> dict[str, Any]:
     """What the environment contract needs to know. Without a distribution every node runs the command once."""
-    from jobsdk.job.distribution import TensorFlowDistribution
+    from jobsdk.job.distribution import DeepSpeedDistribution, TensorFlowDistribution
 
     distribution, nodes = job.distribution, job.resources.instance_count or 1
     if distribution is None:
@@ -93,8 +93,11 @@ def _distribution(job: CommandJob) -> dict[str, Any]:
             "parameter_servers": distribution.parameter_server_count or 0,
             "chief": bool(distribution.chief),
         }
-    return {
+    planned = {
         "type": distribution.type,
         "processes": distribution.process_count_per_instance or 1,
         "launcher": getattr(distribution, "launcher", None) or "direct",
     }
+    if isinstance(distribution, DeepSpeedDistribution) and distribution.config is not None:
+        planned["config"] = distribution.config
+    return planned

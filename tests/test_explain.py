@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -35,7 +36,7 @@ DISTRIBUTIONS: dict[str, Any] = {
     "tensorflow": TensorFlowDistribution(parameter_server_count=1, chief=True),
     "mpi-direct": MpiDistribution(process_count_per_instance=2, launcher="direct"),
     "mpi-mpirun": MpiDistribution(process_count_per_instance=2),
-    "deepspeed-direct": DeepSpeedDistribution(process_count_per_instance=2),
+    "deepspeed-direct": DeepSpeedDistribution(process_count_per_instance=2, config={"train_batch_size": 8}),
     "deepspeed-launcher": DeepSpeedDistribution(process_count_per_instance=2, launcher="deepspeed"),
 }
 
@@ -82,6 +83,9 @@ def test_each_process_has_the_environment_that_explain_showed(
         changed = {name for name, value in actual.items() if inherited.get(name) != value}
         unexplained = {name for name in changed - set(process.environment) if not NOT_OURS.fullmatch(name)}
         assert not unexplained
+        if kind == "deepspeed-direct":
+            config = json.loads(Path(actual["JOBSDK_DEEPSPEED_CONFIG"]).read_text())
+            assert config == {"train_batch_size": 8}
         assert actual["MINE"] == "a b $HOME 'c'"
         assert "GLOO_SOCKET_IFNAME" not in process.environment
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from jobsdk.ignore import Rules
 
-# Characters that mean something in a pattern, and few others, so that patterns and paths often meet.
-PATTERN = st.lists(
-    st.sampled_from(["a", "b", "*", "**", "?", "!", "-", "/", ".", " ", "#", "[!a]", "[ab]", "\\#"])
-)
-NAME = st.text("ab.-[]!^\\ #*", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
+# Pieces that mean something in a pattern, and few others, so that patterns and paths often meet. Negated classes are
+# not among them: to pathspec, unlike git, they match a slash too.
+PATTERN = st.lists(st.sampled_from(["a", "b", "*", "**", "?", "!", "-", "/", ".", " ", "#", "[ab]", "\\#"]))
+NAME = st.text("ab.-! #", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
 PATHS = st.lists(st.lists(NAME, min_size=1, max_size=3).map("/".join), min_size=1, max_size=20, unique=True)
 
 

@@ -44,7 +44,9 @@ def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_remote_input_keeps_its_uri() -> None:
-    job = command(command="x ${{inputs.d}}", inputs={"d": Input(type="uri_file", path="https://host.example/d.csv?a=1")})
+    job = command(
+        command="x ${{inputs.d}}", inputs={"d": Input(type="uri_file", path="https://host.example/d.csv?a=1")}
+    )
     assert make_plan(job, name="r")["inputs"]["d"]["uri"] == "https://host.example/d.csv?a=1"
 
 

@@ -162,6 +162,9 @@ class Contract:
             variables["AZURE_ML_OUTPUT_" + name] = layout.output_path(plan, name, facts.io_dir)
         if self._type in ("mpi", "deepspeed"):
             variables["JOBSDK_HOSTFILE"] = layout.hostfile(facts.run_dir)
+        if "config" in plan["distribution"]:
+            config = plan["distribution"]["config"]
+            variables["JOBSDK_DEEPSPEED_CONFIG"] = layout.deepspeed_config(config, facts.run_dir)
         return variables
 
     def _identity(self, process: Process) -> Dict[str, str]:

@@ -91,6 +91,11 @@ def launcher_log(run_dir: str, node_rank: int) -> str:
     return node_logs(run_dir, node_rank) + "/launcher.log"
 
 
+def deepspeed_config(config: Union[str, Dict[str, Any]], run_dir: str) -> str:
+    """Where DeepSpeed's configuration is: its path inside the code, or the file that its content is written to."""
+    return config if isinstance(config, str) else run_dir + "/deepspeed.json"
+
+
 def hostfile(run_dir: str) -> str:
     """`host slots=n` lines, as Open MPI and DeepSpeed read them."""
     return run_dir + "/hostfile"

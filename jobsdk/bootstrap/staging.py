@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, Optional
 
-from . import layout
+from . import events, layout
 
 _CHUNK = 1 << 20
 
@@ -48,6 +48,9 @@ def stage(plan: Dict[str, Any], run_dir: str, cache: str, staged: Callable[[str,
     for name, given in plan["outputs"].items():
         _prepare_output(name, given, layout.output_path(plan, name, run_dir), run_dir)
     os.makedirs(run_dir + "/outputs/default", exist_ok=True)
+    config = plan["distribution"].get("config")
+    if isinstance(config, dict):
+        events.write_json(layout.deepspeed_config(config, run_dir), config)
 
 
 def _stage_input(name: str, given: Dict[str, Any], value: str, run_dir: str, cache: str) -> None:

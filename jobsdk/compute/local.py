@@ -11,6 +11,7 @@ from jobsdk.bootstrap import launchers, layout, processes
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
 from jobsdk.errors import ComputeError, ValidationError
+from jobsdk.job.distribution import DeepSpeedDistribution, RayDistribution
 from jobsdk.job.findings import Finding, show
 from jobsdk.runs import RunFolder, adopt, reap, runs_folder
 
@@ -33,6 +34,7 @@ class LocalCompute(Compute):
         return [
             *self._judge_inputs(plan),
             *self._judge_code(job),
+            *self._judge_distribution(job),
             *self._judge_launcher(plan, build_env),
             *self._judge_environment(job, build_env),
             *self._judge_unused(job, plan),
@@ -105,6 +107,17 @@ class LocalCompute(Compute):
         if job.code is not None and layout.is_remote(job.code) and not job.code.lower().startswith("file:"):
             message = f"{show(job.code)} is not on this machine"
             return [Finding("error", ("code",), message, "give a local folder: --set code=FOLDER")]
+        return []
+
+    def _judge_distribution(self, job: CommandJob) -> list[Finding]:
+        distribution = job.distribution
+        if isinstance(distribution, RayDistribution):
+            message = f"no Ray cluster can be started on the compute {self.name}"
+            fix = "call ray.init() in the script, without a distribution"
+            return [Finding("error", ("distribution",), message, fix)]
+        if isinstance(distribution, DeepSpeedDistribution) and distribution.autotuning is not None:
+            message = f"DeepSpeed's autotuner cannot be started on the compute {self.name}"
+            return [Finding("error", ("distribution", "autotuning"), message, "remove it")]
         return []
 
     def _judge_launcher(self, plan: Plan, build_env: bool) -> list[Finding]:

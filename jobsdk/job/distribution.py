@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobsdk.job.findings import Path, Report, nearest
-from jobsdk.job.kinds import Anything, Flag, Integer, Rewrite, Text, TypeName
+from jobsdk.job.kinds import Anything, Flag, Integer, PathOrMapping, Rewrite, Text, TypeName
 from jobsdk.job.model import Model, Tagged, field
 
 _PROCESSES = dict.fromkeys(
@@ -123,13 +123,16 @@ class DeepSpeedDistribution(Distribution, hints=_DEEPSPEED):
 
     type: str = field(TypeName("deepspeed", "deep_speed"), default="deepspeed", doc="deepspeed")
     process_count_per_instance: int | None = _processes()
-    config: str | None = field(
-        Text(empty=False), default=None, doc="Path of the DeepSpeed configuration (JSON) inside the code folder."
+    config: str | dict[str, Any] | None = field(
+        PathOrMapping(empty=False, in_code=True),
+        default=None,
+        doc="DeepSpeed's configuration: the path of a JSON file inside the code folder, or its content. "
+        "The processes find its path in JOBSDK_DEEPSPEED_CONFIG.",
     )
     launcher: str = field(
         Text(choices=("direct", "deepspeed")),
         default="direct",
-        doc="direct: jobsdk starts the processes. deepspeed: its own launcher does, from node 0.",
+        doc="direct: jobsdk starts the processes. deepspeed: its own launcher does, one on each node.",
     )
     autotuning: str | None = field(
         Text(choices=("tune", "run"), fix="write tune (search only) or run (search, then train)"),

@@ -109,7 +109,7 @@ def _build_exists(job: CommandJob, environment: Environment, report: Report) -> 
 def deepspeed_config_exists(job: CommandJob, report: Report) -> None:
     """DeepSpeed's configuration goes with the code."""
     config = getattr(job.distribution, "config", None)
-    if config is None or (job.code is not None and not is_local(job.code)):
+    if not isinstance(config, str) or (job.code is not None and not is_local(job.code)):
         return
     folder = job.resolve(job.code or ".")
     if folder.is_dir() and not (folder / config).is_file():

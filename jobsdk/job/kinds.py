@@ -393,6 +393,10 @@ class PathOrMapping(LocalPath):
 
     says = "a path or a mapping"
 
+    def __init__(self, *, empty: bool = True, in_code: bool = False) -> None:
+        super().__init__(empty=empty)
+        self.in_code = in_code  # relative to the code folder, so the same wherever the job file lies
+
     def structure(self, value: Any, path: Path, report: Report) -> Any:
         if isinstance(value, Mapping):
             return PlainMapping().structure(value, path, report)
@@ -402,7 +406,9 @@ class PathOrMapping(LocalPath):
         return {"anyOf": [{"type": "string"}, {"type": "object"}]}
 
     def dump(self, value: Any, rewrite: Rewrite | None = None) -> Any:
-        return PlainMapping().dump(value) if isinstance(value, dict) else super().dump(value, rewrite)
+        if isinstance(value, dict):
+            return PlainMapping().dump(value)
+        return value if self.in_code else super().dump(value, rewrite)
 
 
 def whole(value: Any) -> int | None:

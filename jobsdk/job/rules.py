@@ -175,7 +175,7 @@ def ranks_are_started_once(job: CommandJob, report: Report) -> None:
     if job.distribution is None or job.distribution.type == "ray":
         return
     found = launcher(job.command or "")
-    if found is None or (found == "deepspeed" and getattr(job.distribution, "launcher", "") == "deepspeed"):
+    if found is None:
         return
     message = f"{found} would start processes in every process that {job.distribution.type} starts"
     report.warn(("command",), message, f"write the command without {found}, or remove the distribution", within=found)

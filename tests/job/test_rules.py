@@ -151,7 +151,7 @@ def test_found(fields: dict[str, Any], severity: str, path: str, says: str) -> N
         {"distribution": pytorch, "instance_count": 2},
         {"command": "torchrun x"},
         {"command": "torchrun x", "distribution": RayDistribution()},
-        {"command": "deepspeed x", "distribution": DeepSpeedDistribution(launcher="deepspeed", autotuning="tune")},
+        {"command": "python -c 1", "distribution": DeepSpeedDistribution(launcher="deepspeed", autotuning="tune")},
         {"command": "python train.py", "code": "src", "distribution": DeepSpeedDistribution(config="ds.json")},
         {"command": "python train.py", "code": "src/train.py"},
         {"command": "python ./train.py && bash sub/run.sh", "code": "file:src"},
