@@ -37,7 +37,11 @@ def main() -> None:
     say("The run, all ranks live")
     client = MLClient()
     run = client.jobs.create_or_update(job, compute="local")
-    client.jobs.stream(run.name)
+    try:
+        client.jobs.stream(run.name)
+    except KeyboardInterrupt:
+        client.jobs.cancel(run.name)
+        raise
 
     model = Path(run.outputs.model.path)
     folder = model.parent.parent

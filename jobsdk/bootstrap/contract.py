@@ -187,6 +187,7 @@ class Contract:
             "OMPI_COMM_WORLD_SIZE": str(self._world_size),
             "OMPI_COMM_WORLD_LOCAL_RANK": str(process.local_rank),
             "OMPI_COMM_WORLD_LOCAL_SIZE": str(process.local_size),
+            "OMPI_COMM_WORLD_NODE_RANK": str(process.local_rank),  # in Open MPI's words: the rank within the node
             "AZ_BATCH_MASTER_NODE": master,
         }
         if self._plan["nodes"] == 1:  # what Azure ML sets on a single node

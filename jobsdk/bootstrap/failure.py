@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from typing import Any, Dict, List, Optional
 
 _TAIL = 64 << 10  # bytes of a log that are looked at
 _LINES = 20
-_START = re.compile(r"^(?P<indent>[ \t]*)Traceback \(most recent call last\):")
+_START = "Traceback (most recent call last):"
 
 
 def last_words(log: str) -> Dict[str, Any]:
@@ -21,32 +20,38 @@ def last_words(log: str) -> Dict[str, Any]:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return {"traceback": None, "error": None, "last_lines": []}
-    lines = [line.rpartition("\r")[2] or line for line in text.rstrip().splitlines()]
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip().split("\n")]
     traceback = _last_traceback(lines)
     return {
         "traceback": "\n".join(traceback) if traceback else None,
-        "error": traceback[-1].strip()[:300] if traceback else None,
+        "error": _exception(traceback)[:300] if traceback else None,
         "last_lines": [line[:300] for line in lines[-_LINES:]],
     }
 
 
 def _last_traceback(lines: List[str]) -> Optional[List[str]]:
-    starts = [index for index, line in enumerate(lines) if _START.match(line)]
+    starts = [index for index, line in enumerate(lines) if _START in line]
     if not starts:
         return None
     start = starts[-1]
-    match = _START.match(lines[start])
-    assert match is not None
-    indent = match.group("indent")
-    end = len(lines)
-    for index in range(start + 1, len(lines)):
-        rest = lines[index][len(indent) :]
-        if rest and not rest[0].isspace():  # the exception itself; what is indented below belongs to it
-            end = index + 1
-            while end < len(lines) and lines[end][len(indent) :][:1].isspace():
-                end += 1
+    # Launchers indent what they quote, and torch writes "[rank0]: " before every line; a prompt may stand before one.
+    before = lines[start].partition(_START)[0]
+    prefix = before if lines[start + 1 : start + 2] and lines[start + 1].startswith(before) else ""
+    found = [_START]
+    ended = False  # at the exception itself; only what is indented below belongs to it
+    for line in lines[start + 1 :]:
+        text = line[len(prefix) :]
+        indented = text[:1].isspace()
+        if not line.startswith(prefix) or not text or (ended and not indented):
             break
-    return [line[len(indent) :] for line in lines[start:end]]
+        found.append(text)
+        ended = ended or not indented
+    return found
+
+
+def _exception(traceback: List[str]) -> str:
+    """The line that names the exception."""
+    return next((line for line in reversed(traceback) if not line[:1].isspace()), "")
 
 
 def describe(exit_code: int, signum: Optional[int]) -> str:

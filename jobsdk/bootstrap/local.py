@@ -50,6 +50,9 @@ class Supervisor:
             self._watch()
         except (staging.StagingError, OSError) as error:
             self._write_report("Failed", 126, str(error), 0)
+        except Exception as error:  # a fault of ours; its traceback goes to supervisor.log
+            _print_traceback()
+            self._write_report("Failed", 70, "the supervisor failed: %s: %s" % (type(error).__name__, error), 0)
         finally:
             processes.kill_descendants(os.getpid())
             staging.remove_io_dir(io_dir, self._run_dir)
@@ -58,9 +61,7 @@ class Supervisor:
     def _prepare(self, io_dir: str) -> None:
         signal.signal(signal.SIGTERM, self._cancel_early)
         cache = os.path.join(os.path.dirname(os.path.dirname(self._run_dir)), "cache", "downloads")
-        staging.stage(
-            self._plan, self._run_dir, cache, lambda name, uri: self._event("input_staged", name=name, uri=uri)
-        )
+        staging.stage(self._plan, self._run_dir, cache, self._event)
         if not self._native["in_place"]:
             self._link_outputs()
 
@@ -116,9 +117,7 @@ class Supervisor:
         try:
             return node.run(self._plan, place)
         except BaseException:
-            import traceback
-
-            traceback.print_exc()
+            _print_traceback()
             return 70
 
     def _share_gpus(self, nodes: int) -> List[Optional[List[str]]]:
@@ -204,6 +203,12 @@ class Supervisor:
         events.append(self._run_dir, event, **facts)
 
 
+def _print_traceback() -> None:
+    import traceback  # 5 ms that only a fault of ours needs
+
+    traceback.print_exc()
+
+
 def _read(path: str) -> Dict[str, Any]:
     with open(path) as file:
         content: Dict[str, Any] = json.load(file)
@@ -211,5 +216,14 @@ def _read(path: str) -> Dict[str, Any]:
 
 
 def run(run_dir: str) -> int:
-    sys.stdout.flush()
-    return Supervisor(os.path.abspath(run_dir)).run()
+    """Run the job in `run_dir` to its end; its exit code, or 66 (sysexits: no input) where there is none to run."""
+    run_dir = os.path.abspath(run_dir)
+    try:
+        supervisor = Supervisor(run_dir)
+    except (OSError, ValueError) as error:
+        sys.stderr.write("bootstrap: no job to run in %s: %s\n" % (run_dir, error))
+        return 66
+    if os.path.exists(run_dir + "/report.json"):
+        sys.stderr.write("bootstrap: the run in %s has ended already\n" % run_dir)
+        return 66
+    return supervisor.run()

@@ -269,7 +269,7 @@ class NodeAgent:
             self._check_again = self._loop.later(0.02, self._check_quiet)
 
     def _ends_by_itself(self, pid: int) -> bool:
-        """mpirun ends when its ranks do; a SIGTERM in the midst of that makes Open MPI 4 crash. It has half the grace."""
+        """mpirun ends when its ranks do, and Open MPI 4 crashes on a SIGTERM in the midst of that: it has half the grace."""
         child = self._children.get(pid)
         if child is None or child.process is not None or launchers.name(self._plan) != "mpirun":
             return False

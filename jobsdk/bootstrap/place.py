@@ -22,7 +22,12 @@ def run(run_dir: str) -> int:
         plan = json.load(file)
     io_dir = staging.io_dir(run_dir)
     try:
-        staging.stage(plan, run_dir, run_dir + "/cache", lambda name, uri: None)
+        staging.stage(
+            plan,
+            run_dir,
+            run_dir + "/cache",
+            lambda event, **facts: events.append(run_dir, event, node=place.rank, **facts),
+        )
         return node.run(
             plan,
             node.Node(

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Optional
 
 from . import events, layout
 
-_CHUNK = 1 << 20
+Tell = Callable[..., None]
 
 
 class StagingError(Exception):
@@ -35,16 +35,16 @@ def remove_io_dir(io_dir: str, run_dir: str) -> None:
             pass
 
 
-def stage(plan: Dict[str, Any], run_dir: str, cache: str, staged: Callable[[str, str], None]) -> None:
-    """Link local inputs, download `http(s)` ones (once, into `cache`), make the outputs' folders.
+def stage(plan: Dict[str, Any], run_dir: str, cache: str, tell: Tell) -> None:
+    """Link local inputs, download `http(s)` ones (kept in `cache`), make the outputs' folders.
 
-    `staged(name, source)` is told of each input. Raises StagingError.
+    `tell(event, **facts)` hears of each input and of what is worth a warning. Raises StagingError.
     """
     os.makedirs(run_dir + "/inputs", exist_ok=True)
     for name, given in plan["inputs"].items():
         if "literal" not in given:
-            _stage_input(name, given, layout.input_value(plan, name, run_dir), run_dir, cache)
-            staged(name, given["uri"])
+            _stage_input(name, given, layout.input_value(plan, name, run_dir), run_dir, cache, tell)
+            tell("input_staged", name=name, uri=given["uri"])
     for name, given in plan["outputs"].items():
         _prepare_output(name, given, layout.output_path(plan, name, run_dir), run_dir)
     os.makedirs(run_dir + "/outputs/default", exist_ok=True)
@@ -53,10 +53,17 @@ def stage(plan: Dict[str, Any], run_dir: str, cache: str, staged: Callable[[str,
         events.write_json(layout.deepspeed_config(config, run_dir), config)
 
 
-def _stage_input(name: str, given: Dict[str, Any], value: str, run_dir: str, cache: str) -> None:
+def _stage_input(name: str, given: Dict[str, Any], value: str, run_dir: str, cache: str, tell: Tell) -> None:
     uri, folder = given["uri"], layout.input_folder(name, run_dir)
     if uri.startswith(("http://", "https://")):
-        uri = _download(name, uri, cache)
+        from . import download
+
+        try:
+            uri, warning = download.fetch(uri, cache)
+        except download.DownloadError as error:
+            raise StagingError("input %s: cannot download %s: %s" % (name, uri, error)) from error
+        if warning:
+            tell("warning", message="input %s: %s" % (name, warning))
         if value == folder:  # not declared a file: a folder that holds what the URL gave
             value = "%s/%s" % (folder, os.path.basename(uri))
     elif layout.is_remote(uri):
@@ -80,36 +87,3 @@ def _prepare_output(name: str, given: Dict[str, Any], path: str, run_dir: str) -
     os.makedirs(os.path.dirname(target) if is_file else target, exist_ok=True)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     os.symlink(target, path)
-
-
-def _download(name: str, url: str, cache: str) -> str:
-    """The local copy of `url`, fetched unless an earlier run has done so."""
-    import hashlib
-    import urllib.error
-    import urllib.request
-
-    folder = os.path.join(cache, hashlib.sha256(url.encode()).hexdigest()[:24])
-    path = os.path.join(folder, layout.file_name(url))
-    if os.path.exists(path):
-        return path
-    os.makedirs(folder, exist_ok=True)
-    temporary = "%s.%d.part" % (path, os.getpid())
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer, open(temporary, "wb") as file:
-            length = answer.headers.get("Content-Length")
-            total = 0
-            while True:
-                chunk = answer.read(_CHUNK)
-                if not chunk:
-                    break
-                file.write(chunk)
-                total += len(chunk)
-        if length is not None and int(length) != total:
-            raise StagingError("input %s: %s ended after %d of %s bytes" % (name, url, total, length))
-        os.replace(temporary, path)
-    except (OSError, ValueError) as error:  # URLError is an OSError
-        raise StagingError("input %s: cannot download %s: %s" % (name, url, error)) from error
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-    return path

@@ -109,7 +109,7 @@ def test_mpi_adds_what_an_azure_mpi_job_sees() -> None:
     added = {name: value for name, value in env.items() if name.startswith(("OMPI", "AZ_BATCH"))}
     assert added == {
         "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-        "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "AZ_BATCH_MASTER_NODE": "10.0.0.0:20000",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_NODE_RANK": "1", "AZ_BATCH_MASTER_NODE": "10.0.0.0:20000",
         "AZ_BATCH_HOST_LIST": "10.0.0.0,10.0.0.1",
     }  # fmt: skip
 

@@ -44,6 +44,19 @@ def test_a_traceback_that_a_launcher_has_indented(tmp_path: Path) -> None:
     )
 
 
+def test_a_traceback_that_torch_has_marked_with_its_rank(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text('[rank3]: Traceback (most recent call last):\n[rank3]:   File "x"\n[rank3]: ValueError: 5\nbye\n')
+    words = failure.last_words(str(log))
+    assert words["traceback"] == 'Traceback (most recent call last):\n  File "x"\nValueError: 5'
+    assert words["error"] == "ValueError: 5"
+
+
+def test_a_traceback_behind_an_unfinished_line(tmp_path: Path) -> None:
+    words = failure.last_words(str(output_of("input('name? ')", tmp_path / "log")))
+    assert words["error"] == "EOFError: EOF when reading a line"
+
+
 def test_progress_bars_binary_and_huge_logs(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x\n" * 100_000 + b"10%\r20%\r30%\n\xff\xfe\n")

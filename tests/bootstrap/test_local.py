@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import signal
+import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jobsdk.bootstrap.archive import command
 from tests.bootstrap.runs import LocalRun, plan, processes_of, wait_for
 
 MPI = {"type": "mpi", "processes": 2, "launcher": "mpirun"}
@@ -151,6 +157,81 @@ def test_a_missing_input_fails_the_run_with_its_name(tmp_path: Path) -> None:
     run = LocalRun(tmp_path / "r", the_plan)
     assert run.wait() == 126
     assert run.report()["message"] == f"input data: there is no {tmp_path / 'gone'}"
+
+
+class _Versions(http.server.BaseHTTPRequestHandler):
+    """Serves /d.csv with an ETag, /short with too little, everything else not at all."""
+
+    version = "v1"
+
+    def do_GET(self) -> None:
+        current = self.version
+        if self.path == "/d.csv" and self.headers.get("If-None-Match") == current:
+            self.send_response(304)
+            self.end_headers()
+        elif self.path in ("/d.csv", "/short"):
+            self.send_response(200)
+            self.send_header("ETag", current)
+            self.send_header("Content-Length", str(len(current) + (self.path == "/short")))
+            self.end_headers()
+            self.wfile.write(current.encode())
+        else:
+            self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site() -> Iterator[http.server.HTTPServer]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Versions) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def _with_url(url: str) -> dict[str, Any]:
+    data = {"type": "uri_file", "mode": None, "uri": url}
+    return {**plan("", nodes=1, inputs={"d": data}), "command": ["cat ", {"input": "d"}]}
+
+
+def test_a_download_is_kept_and_asked_about_again(tmp_path: Path, site: http.server.HTTPServer) -> None:
+    url = f"http://127.0.0.1:{site.server_port}/d.csv"
+    said = []
+    for number, version in enumerate(["v1", "v1", "v2"]):
+        _Versions.version = version
+        run = LocalRun(tmp_path / "home/runs" / str(number), _with_url(url))
+        assert run.wait() == 0, run.report()["message"]
+        said.append((run.log(0), os.path.realpath(run.folder / "inputs/d/d.csv")))
+    assert [text for text, _ in said] == ["v1", "v1", "v2"]
+    assert said[0][1] == said[1][1] != said[2][1]
+    site.shutdown()
+    site.server_close()
+    offline = LocalRun(tmp_path / "home/runs/offline", _with_url(url))
+    assert offline.wait() == 0
+    assert offline.log(0) == "v2"
+    assert "cannot be asked" in offline.events("warning")[0]["message"]
+
+
+@pytest.mark.parametrize("path", ["/none", "/short", "/a b", ":abc/x"])
+def test_a_download_that_fails_names_input_and_url(tmp_path: Path, site: http.server.HTTPServer, path: str) -> None:
+    url = f"http://127.0.0.1:{site.server_port}{path}"
+    run = LocalRun(tmp_path / "home/runs/r", _with_url(url))
+    assert run.wait() == 126
+    assert run.report()["message"].startswith(f"input d: cannot download {url}: ")
+
+
+def test_a_run_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("echo once", nodes=1))
+    assert run.wait() == 0
+    again = subprocess.run(command("local", str(run.folder)), capture_output=True, text=True, check=False)
+    nothing = subprocess.run(command("local", str(tmp_path / "none")), capture_output=True, text=True, check=False)
+    assert (again.returncode, nothing.returncode) == (66, 66)
+    assert "has ended already" in again.stderr
+    assert "no job to run" in nothing.stderr
+    assert run.log(0) == "once\n"
 
 
 def test_tensorflow_ends_servers_and_workers_when_the_chief_has_ended(tmp_path: Path) -> None:
