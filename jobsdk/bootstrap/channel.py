@@ -110,7 +110,7 @@ class Channel:
 def proof(token: bytes, side: str, *parts: object) -> str:
     """What shows the other side that we know the token; `side` keeps one side's proof from serving as the other's."""
     text = "|".join([side] + [str(part) for part in parts])
-    return hmac.new(token, text.encode(), "sha256").hexdigest()
+    return hmac.new(token, text.encode("utf-8", "replace"), "sha256").hexdigest()
 
 
 def same(expected: str, given: object) -> bool:

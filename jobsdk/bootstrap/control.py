@@ -13,7 +13,25 @@ from .loop import Loop
 #: A peer that is silent for this long counts as lost (seconds). Everyone says "alive" five times as often.
 HEARTBEAT_TIMEOUT = 15.0
 _STRANGER_TIMEOUT = 10.0  # seconds to prove that one knows the token
-_MAX_STRANGERS = 4096  # connections that have proved nothing yet
+_MAX_STRANGERS = 256  # connections that have proved nothing yet; beyond that the oldest must go
+
+
+class Pulse:
+    """Calls `beat` every few seconds, with whether this process itself stood still meanwhile.
+
+    After a pause of the whole job (SIGSTOP, a suspended laptop, `docker pause`) nobody's silence means anything.
+    """
+
+    def __init__(self, loop: Loop, beat: Callable[[bool], None]) -> None:
+        self._beat = beat
+        self._last = time.monotonic()
+        loop.every(HEARTBEAT_TIMEOUT / 5, self._due)
+
+    def _due(self) -> None:
+        now = time.monotonic()
+        stood_still = now - self._last > 2 * HEARTBEAT_TIMEOUT / 5
+        self._last = now
+        self._beat(stood_still)
 
 
 class Peer:
@@ -46,9 +64,10 @@ class ControlServer:
         self._token = token
         self._on_message = on_message
         self._on_leave = on_leave
-        self._strangers = 0
+        self._strangers: List[_Stranger] = []
+        self._closed = False
         loop.on_readable(listener, self._accept)
-        loop.every(HEARTBEAT_TIMEOUT / 5, self._beat)
+        self._pulse = Pulse(loop, self._beat)
 
     def broadcast(self, message: Message, kind: str = "node") -> None:
         for peer in list(self.peers):
@@ -56,6 +75,7 @@ class ControlServer:
                 peer.send(message)
 
     def close(self) -> None:
+        self._closed = True
         self._loop.forget(self._listener)
         self._listener.close()
 
@@ -68,16 +88,21 @@ class ControlServer:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):  # leave them in the backlog for a moment
                     self._loop.forget(self._listener)
-                    self._loop.later(0.2, lambda: self._loop.on_readable(self._listener, self._accept))
+                    self._loop.later(0.2, self._accept_again)
                 return
-            if self._strangers >= _MAX_STRANGERS:
-                sock.close()
-                continue
-            _Stranger(self, sock)
+            if len(self._strangers) >= _MAX_STRANGERS:  # a member needs milliseconds to introduce itself
+                self._strangers[0].drop("too many strangers")
+            self._strangers.append(_Stranger(self, sock))
 
-    def _beat(self) -> None:
+    def _accept_again(self) -> None:
+        if not self._closed:
+            self._loop.on_readable(self._listener, self._accept)
+
+    def _beat(self, stood_still: bool) -> None:
         now = time.monotonic()
         for peer in list(self.peers):
+            if stood_still:
+                peer.last_seen = now
             if now - peer.last_seen > HEARTBEAT_TIMEOUT:
                 peer.channel.close("nothing heard for %.0f s" % (now - peer.last_seen))
             else:
@@ -91,10 +116,12 @@ class _Stranger:
         self._server = server
         self._nonce = nonce()
         self._peer: Optional[Peer] = None
-        server._strangers += 1
         self._channel = Channel(server._loop, sock, self._message, self._closed)
-        self._deadline = server._loop.later(_STRANGER_TIMEOUT, lambda: self._channel.close("did not introduce itself"))
+        self._deadline = server._loop.later(_STRANGER_TIMEOUT, lambda: self.drop("did not introduce itself"))
         self._channel.send({"nonce": self._nonce})
+
+    def drop(self, why: str) -> None:
+        self._channel.close(why)
 
     def _message(self, message: Message) -> None:
         if self._peer is not None:
@@ -103,7 +130,7 @@ class _Stranger:
                 self._server._on_message(self._peer, message)
             return
         kind, number, theirs = message.get("kind"), message.get("number"), message.get("nonce")
-        known = kind in ("node", "rank") and isinstance(number, int)
+        known = kind in ("node", "rank") and isinstance(number, int) and isinstance(theirs, str)
         expected = proof(self._server._token, "member", self._nonce, theirs, kind, number)
         if not known or not same(expected, message.get("proof")):
             self._channel.close("wrong token")
@@ -115,7 +142,8 @@ class _Stranger:
         self._channel.send({"proof": proof(self._server._token, "control", self._nonce, theirs)})
 
     def _introduced(self) -> None:
-        self._server._strangers -= 1
+        if self in self._server._strangers:
+            self._server._strangers.remove(self)
         self._deadline.cancel()
 
     def _closed(self, why: str) -> None:
@@ -152,6 +180,7 @@ class ControlClient:
         self._on_message = on_message
         self._on_lost = on_lost
         self._joined = False
+        self._refused = False
         self._last_seen = 0.0
         self._try()
 
@@ -189,14 +218,17 @@ class ControlClient:
         elif self._handshake.accepts(message):
             self.channel.limit = MEMBER_LIMIT
             self._joined = True
-            self._loop.every(HEARTBEAT_TIMEOUT / 5, self._beat)
+            self._pulse = Pulse(self._loop, self._beat)
             self._on_join()
         else:
+            self._refused = True
             self.channel.close("the control port does not know the run's token")
 
-    def _beat(self) -> None:
+    def _beat(self, stood_still: bool) -> None:
         if self.channel is None or self.channel.closed:
             return
+        if stood_still:
+            self._last_seen = time.monotonic()
         silent = time.monotonic() - self._last_seen
         if silent > HEARTBEAT_TIMEOUT:
             self.channel.close("node 0 was silent for %.0f s" % silent)
@@ -204,7 +236,10 @@ class ControlClient:
             self.channel.send({"type": "alive"})
 
     def _closed(self, why: str) -> None:
-        self._on_lost(why)
+        if self._joined or self._refused or time.monotonic() > self._deadline:
+            self._on_lost(why)
+        else:  # dropped before its turn came
+            self._loop.later(0.2, self._try)
 
 
 def raise_open_files_limit() -> None:

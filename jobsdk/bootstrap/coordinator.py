@@ -14,6 +14,8 @@ from .control import ControlServer, Peer, raise_open_files_limit
 from .loop import Loop
 
 CANCELED, TIMED_OUT, LOST = 130, 124, 125  # exit codes of a job that no rank ended
+#: Seconds between the first failure and the end of all: failures that caused it, or that it caused, show themselves.
+HOLD = 0.2
 _TELL_EVERY = 10.0  # seconds between two words about nodes that are missing
 
 
@@ -126,9 +128,13 @@ class Coordinator:
     def cancel(self) -> None:
         self._stop("cancelled")
 
-    def abandon(self, message: str) -> None:
-        """The supervisor has gone: stop everything, and say so in the report."""
-        self._fail({"t": time.time(), "node": 0, "rank": None, "exit_code": LOST, "message": message, "lost": True})
+    def lost(self, node: int, message: str) -> None:
+        """A node will not come (again), or the supervisor has gone: stop everything, and say so in the report."""
+        self._fail({"t": time.time(), "node": node, "rank": None, "exit_code": LOST, "message": message, "lost": True})
+        self._quiet[node] = self._quiet.get(node, False) or node not in self._nodes
+
+    def has_joined(self, node: int) -> bool:
+        return node in self._nodes
 
     def _start(self) -> None:
         self._give_up.cancel()
@@ -160,7 +166,7 @@ class Coordinator:
         self._failures.append(cause)
         self._event("failure", t=cause["t"], node=cause.get("node"), rank=cause.get("rank"),
                     exit_code=cause["exit_code"], message=cause["message"])  # fmt: skip
-        self._stop("failure")
+        self._loop.later(HOLD, lambda: self._stop("failure"))
 
     def _stop(self, reason: str) -> None:
         if self._reason is not None:
@@ -219,7 +225,7 @@ class Coordinator:
     def _report(self) -> Dict[str, Any]:
         cause: Optional[Message] = None
         if self._failures:
-            cause = min(self._failures, key=lambda one: one["t"])
+            cause = min(self._failures, key=failure.likelihood)
             status, code = ("Lost" if cause.get("lost") else "Failed"), cause["exit_code"]
             message = cause["message"] + (": " + cause["error"] if cause.get("error") else "")
         elif self._reason == "cancelled":

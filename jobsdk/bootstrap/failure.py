@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 _TAIL = 64 << 10  # bytes of a log that are looked at
 _LINES = 20
@@ -52,6 +53,25 @@ def _last_traceback(lines: List[str]) -> Optional[List[str]]:
 def _exception(traceback: List[str]) -> str:
     """The line that names the exception."""
     return next((line for line in reversed(traceback) if not line[:1].isspace()), "")
+
+
+#: What a process says when it ended only because another had: never the cause while another failure is known.
+_PEER_LOST = re.compile(
+    r"Connection (was )?(closed|reset|refused)|Broken pipe|ConnectionResetError|BrokenPipeError|ConnectionAbortedError"
+    r"|ConnectionRefusedError|Socket closed|socket was closed|ncclRemoteError|NCCL remote|DistNetworkError"
+    r"|pair closure|UnavailableError",
+    re.IGNORECASE,
+)
+
+
+def likelihood(cause: Mapping[str, Any]) -> Tuple[bool, bool, float]:
+    """The order of failures by which is the cause of the others: the least is. `cause` is a failure's message.
+
+    Ends come in quick succession, and the one that is seen first need not be the one that happened first.
+    """
+    words = cause.get("error") or "\n".join(cause.get("last_lines") or [])
+    silent = cause["exit_code"] == 1 and not cause.get("error")
+    return _PEER_LOST.search(words) is not None, silent, float(cause["t"])
 
 
 def describe(exit_code: int, signum: Optional[int]) -> str:

@@ -6,15 +6,17 @@ a cluster. The supervisor itself only prepares, watches, and cleans up after boo
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import contract, events, failure, layout, network, node, processes, staging
+from .control import HEARTBEAT_TIMEOUT, Pulse
 from .coordinator import CANCELED, LOST
 from .loop import Loop
 
@@ -34,7 +36,8 @@ class Supervisor:
         self._plan = _read(run_dir + "/plan.json")
         self._native = _read(run_dir + "/native.json")
         self._cancelled = False
-        self._killed: Dict[int, int] = {}  # nodes whose bootstrap was killed: rank -> signal
+        self._ended: List[Tuple[int, Optional[int], int]] = []  # (exit code, signal, node) of bootstraps, in order
+        self._heard: Dict[int, float] = {}  # when each bootstrap gave a sign of life: pid -> time
         self._bootstraps: Dict[int, _Bootstrap] = {}
         self._began = time.time()
 
@@ -141,24 +144,45 @@ class Supervisor:
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         self._loop.on_signal(signal.SIGTERM, self._cancel)
         self._loop.on_signal(signal.SIGINT, self._cancel)
+        for pid, bootstrap in self._bootstraps.items():
+            self._heard[pid] = time.monotonic()
+            self._loop.on_readable(bootstrap.lifeline, functools.partial(self._hear, pid, bootstrap.lifeline))
+        self._pulse = Pulse(self._loop, self._look_after)
         self._reap()
         if self._bootstraps:
             self._loop.run()
-        if not os.path.exists(self._run_dir + "/report.json"):
-            rank, signum = min(self._killed.items()) if self._killed else (0, None)
-            how = failure.describe(LOST, signum)
-            self._write_report("Lost", LOST, "the bootstrap of node %d %s" % (rank, how), rank)
+        code, signum, rank = self._ended[0]
+        how = failure.describe(code, signum)
+        self._write_report("Lost", LOST, "the bootstrap of node %d %s" % (rank, how), rank)
+
+    def _hear(self, pid: int, lifeline: socket.socket) -> None:
+        try:
+            if lifeline.recv(4096):
+                self._heard[pid] = time.monotonic()
+                return
+        except OSError:
+            pass
+        self._loop.forget(lifeline)
+
+    def _look_after(self, stood_still: bool) -> None:
+        """Kill a bootstrap that hangs or is stopped; what it leaves is then ended as if it had been killed."""
+        now = time.monotonic()
+        for pid in list(self._bootstraps):
+            if stood_still:
+                self._heard[pid] = now
+            elif now - self._heard[pid] > HEARTBEAT_TIMEOUT:
+                processes.send([pid], signal.SIGKILL)
 
     def _reap(self) -> None:
         for pid, status in processes.reap().items():
             bootstrap = self._bootstraps.pop(pid, None)
             if bootstrap is None:
                 continue
+            self._loop.forget(bootstrap.lifeline)
             bootstrap.lifeline.close()
-            signum = processes.exit_code(status)[1]
-            if signum is not None:
-                self._killed[bootstrap.rank] = signum
+            self._ended.append((*processes.exit_code(status), bootstrap.rank))
             self._kill_orphans()
+            self._tell_node_0("lost %d" % bootstrap.rank)
             if bootstrap.rank == 0:  # the others follow by themselves, but for one that hangs or is stopped
                 self._loop.later(self._plan["grace_s"] + 2.0, self._kill_the_rest)
         if not self._bootstraps:
@@ -175,17 +199,25 @@ class Supervisor:
         processes.send(left, signal.SIGKILL)
 
     def _cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._tell_node_0("cancel")
+            self._loop.later(self._plan["grace_s"] + 5.0, self._kill_the_rest)
+
+    def _tell_node_0(self, word: str) -> None:
         for bootstrap in self._bootstraps.values():
             if bootstrap.rank == 0:
-                bootstrap.lifeline.send(b"c")
-                return
-        for pid in self._bootstraps:  # node 0 is gone already: the others are on their way
-            processes.send([pid], signal.SIGTERM)
+                try:
+                    bootstrap.lifeline.send(word.encode() + b"\n")
+                except OSError:
+                    pass  # it is ending
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def _write_report(self, status: str, code: int, message: str, rank: int) -> None:
-        """For a job that no coordinator could bring to its end."""
+        """For a job that no coordinator could bring to its end; what one has written stands."""
+        if os.path.exists(self._run_dir + "/report.json"):
+            return
         if self._cancelled:
             status, code, message = "Canceled", CANCELED, "cancelled on request"
         cause: Dict[str, Any] = {"node": rank, "host": socket.gethostname(), "time": time.time(), "last_lines": []}

@@ -11,8 +11,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set
 
 from . import contract, events, failure, launchers, layout, network, processes
 from .channel import Message
-from .control import ControlClient
-from .coordinator import LOST, Coordinator
+from .control import ControlClient, Pulse
+from .coordinator import HOLD, LOST, Coordinator
 from .facts import facts_of
 from .loop import Loop, Timer
 
@@ -29,7 +29,7 @@ class Node(NamedTuple):
     working_dir: str
     nodes_here: int = 1  # how many nodes of the job share this machine
     gpus: Optional[List[str]] = None
-    lifeline: Optional[socket.socket] = None  # to a local supervisor: "c" means cancel, its end that it died
+    lifeline: Optional[socket.socket] = None  # to and from a local supervisor
     listener: Optional[socket.socket] = None  # node 0 only: the control port, bound already
 
 
@@ -55,6 +55,7 @@ class NodeAgent:
         self._asked: Set[int] = set()  # processes that have had their SIGTERM
         self._check_again = Timer(0.0, lambda: None)
         self._quiet = False
+        self._orphaned = False  # the local supervisor has gone
         self._code: Optional[int] = None
         self._host = socket.gethostname()
         self._inherited = {key: value for key, value in os.environ.items() if key not in launchers.PRIVATE}
@@ -69,6 +70,7 @@ class NodeAgent:
         if node.lifeline is not None:
             node.lifeline.setblocking(False)
             loop.on_readable(node.lifeline, self._supervisor_speaks)
+            self._pulse = Pulse(loop, self._tell_supervisor)
         port = node.control_port
         if node.rank == 0:
             listener = node.listener or network.listener("", port)
@@ -89,6 +91,8 @@ class NodeAgent:
         self._control_port = port
         loop.run()
         processes.kill_descendants(os.getpid())
+        if self._orphaned and self._coordinator is not None:  # nobody else can clean up after other bootstraps
+            processes.kill_run(self._node.run_dir)
         return LOST if self._code is None else self._code
 
     # -- the control port ----------------------------------------------------------------------------------------
@@ -124,6 +128,8 @@ class NodeAgent:
         if self._code is None:
             self._say("lost the control port: %s" % why)
             self._code = LOST
+            if self._quiet:
+                self._loop.stop()
             self._stop("lost")
 
     def _job_ended(self, code: int) -> None:
@@ -131,19 +137,35 @@ class NodeAgent:
         self._loop.stop()
 
     def _supervisor_speaks(self) -> None:
+        """Lines over the lifeline: "cancel", "lost K" (the bootstrap of node K has ended); its end: nobody is there."""
         assert self._node.lifeline is not None
         try:
-            word = self._node.lifeline.recv(16)
+            words = self._node.lifeline.recv(4096)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            word = b""
-        if not word:
+            words = b""
+        if not words:
             self._loop.forget(self._node.lifeline)
-            if self._coordinator is not None:
-                self._coordinator.abandon("the supervisor of this run was killed")
-        elif self._coordinator is not None:
-            self._coordinator.cancel()
+            self._orphaned = True
+        if self._coordinator is None:
+            return
+        if self._orphaned:
+            self._coordinator.lost(0, "the supervisor of this run was killed")
+        for line in words.decode().splitlines():
+            word, _, number = line.partition(" ")
+            if word == "cancel":
+                self._coordinator.cancel()
+            elif word == "lost" and not self._coordinator.has_joined(int(number)):
+                self._coordinator.lost(int(number), "the bootstrap of node %s ended before it joined" % number)
+
+    def _tell_supervisor(self, stood_still: bool) -> None:
+        """A sign of life, so that a bootstrap that hangs is found out."""
+        assert self._node.lifeline is not None
+        try:
+            self._node.lifeline.send(b".")
+        except OSError:
+            pass  # its end is seen where it is read
 
     def _told_to_end(self, signum: int) -> None:
         if not self._signalled:
@@ -219,7 +241,7 @@ class NodeAgent:
             message.update(failure.last_words(child.log))
         self._client.send(message)
         if failed:
-            self._stop("failure")
+            self._stop_soon()
 
     def _launcher_ended(self, pid: int, child: _Child, code: int, signum: Optional[int], failed: bool) -> None:
         if failed:
@@ -231,9 +253,13 @@ class NodeAgent:
                   "message": message, "host": self._host}  # fmt: skip
         record.update(facts)
         self._client.send(record)
-        self._stop("failure")
+        self._stop_soon()
 
     # -- stopping ------------------------------------------------------------------------------------------------
+
+    def _stop_soon(self) -> None:
+        """After a failure here: what it causes in other ranks, or what caused it, is to show itself first."""
+        self._loop.later(HOLD, lambda: self._stop("failure"))
 
     def _stop(self, reason: str) -> None:
         """SIGTERM to all that runs on this node, a grace time, SIGKILL."""
@@ -269,7 +295,7 @@ class NodeAgent:
             self._check_again = self._loop.later(0.02, self._check_quiet)
 
     def _ends_by_itself(self, pid: int) -> bool:
-        """mpirun ends when its ranks do, and Open MPI 4 crashes on a SIGTERM in the midst of that: it has half the grace."""
+        """mpirun ends when its ranks do, and Open MPI 4 crashes on a SIGTERM meanwhile: it has half the grace time."""
         child = self._children.get(pid)
         if child is None or child.process is not None or launchers.name(self._plan) != "mpirun":
             return False

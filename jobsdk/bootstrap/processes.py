@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -97,11 +98,9 @@ def start_time(pid: int) -> Optional[int]:
 
 def _parents() -> Dict[int, int]:
     """pid -> parent pid of every living process."""
-    try:
-        names = os.listdir("/proc")
-    except OSError:
+    if not os.path.isdir("/proc/self"):
         return _parents_by_ps()
-    stats = {int(name): _stat(int(name)) for name in names if name.isdigit()}
+    stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
     return {pid: stat.parent for pid, stat in stats.items() if stat is not None and not stat.zombie}
 
 
@@ -149,16 +148,34 @@ def kill_descendants(root: int) -> None:
 def kill_run(run_dir: str) -> int:
     """SIGKILL every process of this user that belongs to the run in `run_dir`, wherever it hangs in the tree.
 
-    They are known by JOBSDK_RUN_DIR in the environment that they were started with. Returns how many there were.
+    They are known by JOBSDK_RUN_DIR in the environment that they were started with, or as ranks by the run's events;
+    what they have started goes with them. Returns how many there were.
     """
     marker, total = b"JOBSDK_RUN_DIR=" + os.fsencode(run_dir), 0
     for _ in range(100):
-        found = [pid for pid in _parents() if pid != os.getpid() and marker in _environ(pid)]
+        known = [pid for pid in _parents() if marker in _environ(pid)] + _started_ranks(run_dir)
+        found = {pid for root in known for pid in (root, *descendants(root))} - {os.getpid()}
         if not found:
             break
         total += len(found)
-        send(found, signal.SIGKILL)
+        send(list(found), signal.SIGKILL)
     return total
+
+
+def _started_ranks(run_dir: str) -> List[int]:
+    """The pids of ranks that the run's events name and that still are the same processes."""
+    found = []
+    try:
+        with open(run_dir + "/events.jsonl") as file, open("/proc/stat") as system:
+            booted = next(int(line.split()[1]) for line in system if line.startswith("btime"))
+            for event in map(json.loads, file):
+                ticks = start_time(event["pid"]) if event["event"] == "rank_started" else None
+                # A later process with the same pid has another start; btime counts whole seconds.
+                if ticks is not None and abs(booted + ticks / os.sysconf("SC_CLK_TCK") - event["t"]) < 2.0:
+                    found.append(event["pid"])
+    except (OSError, ValueError, StopIteration):
+        pass  # no such run, a line cut short, or a system without /proc
+    return found
 
 
 def _environ(pid: int) -> List[bytes]:

@@ -6,12 +6,13 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import channel, network
+from jobsdk.bootstrap import channel, control, network
 from jobsdk.bootstrap.control import ControlServer, Peer
 from jobsdk.bootstrap.loop import Loop
 
@@ -107,7 +108,9 @@ def test_the_servers_proof_cannot_be_replayed_as_a_members() -> None:
 @pytest.mark.parametrize(
     "garbage",
     [b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", (513).to_bytes(4, "big") + b"x" * 513, b"\0\0\0\2[]", b"\0\0\0\4nope",
-     b"\0\0\0\0", b'\0\0\0\x0f{"number": "x"}', b"\x7f\xff\xff\xff"],
+     b"\0\0\0\0", b'\0\0\0\x0f{"number": "x"}', b"\x7f\xff\xff\xff",
+     b'\0\0\0\x37{"kind":"node","number":1,"nonce":"\\ud800","proof":"x"}',
+     b'\0\0\0\x2f{"kind":"node","number":1,"nonce":7,"proof":"x"}'],
 )  # fmt: skip
 def test_garbage_is_cut_off_and_hurts_nobody(server: Server, garbage: bytes) -> None:
     member, _ = join(server)
@@ -119,6 +122,36 @@ def test_garbage_is_cut_off_and_hurts_nobody(server: Server, garbage: bytes) -> 
     answer = read(member)
     assert answer is not None
     assert answer["said"] == {"type": "still here"}
+
+
+def test_strangers_beyond_the_limit_push_out_the_oldest_not_a_member(server: Server) -> None:
+    member, _ = join(server)
+    strangers = [server.connect() for _ in range(300)]
+    late, answer = join(server, number=9)
+    assert answer is not None
+    assert read(strangers[0]) is not None, "the challenge"
+    assert read(strangers[0]) is None, "pushed out"
+    for sock in (member, late):
+        write(sock, {"type": "hello"})
+        assert read(sock) is not None
+
+
+def test_a_pulse_tells_when_the_process_itself_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "HEARTBEAT_TIMEOUT", 0.5)
+    loop = Loop()
+    beats: list[bool] = []
+
+    def beat(stood_still: bool) -> None:
+        beats.append(stood_still)
+        if len(beats) == 2:
+            time.sleep(0.5)  # as if stopped for longer than two beats
+        if len(beats) == 5:
+            loop.stop()
+
+    control.Pulse(loop, beat)
+    loop.run()
+    assert beats[:2] == [False, False]
+    assert True in beats[2:]
 
 
 def test_many_members_and_silent_strangers_at_once(server: Server) -> None:

@@ -70,6 +70,16 @@ def test_no_log_at_all(tmp_path: Path) -> None:
     assert failure.last_words(str(tmp_path / "none")) == {"traceback": None, "error": None, "last_lines": []}
 
 
+def test_what_others_died_of_comes_before_what_they_say_of_it() -> None:
+    victim = {"t": 1.0, "exit_code": 1, "error": "ConnectionResetError: [Errno 104] Connection reset by peer"}
+    gloo = {"t": 1.1, "exit_code": 134, "error": None, "last_lines": ["what(): Connection closed by peer [::1]:9"]}
+    silent = {"t": 1.2, "exit_code": 1, "error": None, "last_lines": []}
+    culprit = {"t": 1.3, "exit_code": 3, "error": None, "last_lines": ["bye"]}
+    another = {"t": 1.4, "exit_code": 1, "error": "ValueError: 5"}
+    everyone = [victim, gloo, silent, culprit, another]
+    assert sorted(everyone, key=failure.likelihood) == [culprit, another, silent, victim, gloo]
+
+
 @pytest.mark.parametrize(
     ("code", "signum", "words"),
     [(3, None, "exited with code 3"), (137, 9, "was killed by SIGKILL"), (200, 72, "was killed by signal 72")],

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jobsdk.bootstrap import processes
 from jobsdk.bootstrap.archive import command
 from tests.bootstrap.runs import LocalRun, plan, processes_of, wait_for
 
@@ -79,6 +80,86 @@ def test_grandchildren_do_not_outlive_the_job(tmp_path: Path, code: int) -> None
     run = LocalRun(tmp_path / "r", plan(text, grace_s=0.5))
     assert run.wait() == code
     assert processes_of(run.folder) == []
+
+
+STAR = """
+import os, socket, sys, time
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    server = socket.create_server(address)
+    others = [server.accept()[0] for _ in range(size - 1)]
+else:
+    while True:
+        try:
+            others = [socket.create_connection(address)]
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+time.sleep(0.2)
+if rank == int(sys.argv[1]):
+    os.kill(os.getpid(), 9) if sys.argv[2] == "kill" else os._exit(3)
+for sock in others:
+    if not sock.recv(1):
+        raise ConnectionResetError("Connection closed by peer")
+"""
+
+
+@pytest.mark.parametrize("culprit", [0, 3])
+@pytest.mark.parametrize(("how", "code"), [("exit", 3), ("kill", 137)])
+def test_the_culprit_is_named_and_not_those_who_lost_their_peer(
+    tmp_path: Path, culprit: int, how: str, code: int
+) -> None:
+    (tmp_path / "star.py").write_text(STAR)
+    run = LocalRun(tmp_path / "r", plan(f"python3 -S {tmp_path}/star.py {culprit} {how}"))
+    assert run.wait() == code, run.events("failure")
+    assert run.report()["cause"]["rank"] == culprit
+
+
+def test_a_bootstrap_killed_before_it_joined(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("exec sleep 600", nodes=24))
+    last = run.until(lambda: [event["pid"] for event in run.events("bootstrap_up") if event["node"] == 23])
+    os.kill(last[0], signal.SIGKILL)
+    assert run.wait() == 125
+    assert "node 23" in run.report()["message"]
+
+
+def test_a_supervisor_and_a_bootstrap_killed_together(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
+    run.until(lambda: len(run.events("rank_started")) == 4)
+    doomed = [run.process.pid, run.bootstrap_pid(1)]
+    for pid in doomed:
+        os.kill(pid, signal.SIGKILL)
+    run.wait()
+    wait_for(lambda: run.events("ended"))
+    wait_for(lambda: processes_of(run.folder) == [])
+
+
+def test_all_killed_at_once_leaves_ranks_that_can_be_found(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("exec env -i sleep 600"))
+    run.until(lambda: len(run.events("rank_started")) == 4)
+    ranks = [event["pid"] for event in run.events("rank_started")]
+    for pid in [run.process.pid, run.bootstrap_pid(0), run.bootstrap_pid(1)]:
+        os.kill(pid, signal.SIGKILL)
+    run.wait()
+    assert any(processes.start_time(pid) is not None for pid in ranks)
+    processes.kill_run(str(run.folder))
+    wait_for(lambda: all(processes.start_time(pid) is None for pid in ranks))
+
+
+def test_a_stopped_bootstrap_of_node_0_is_found_out_and_killed(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
+    os.kill(run.bootstrap_pid(0), signal.SIGSTOP)
+    assert run.wait() == 125
+    assert run.report()["status"] == "Lost"
+    assert processes_of(run.folder) == []
+
+
+def test_a_node_with_nothing_left_to_do_ends_when_node_0_is_lost(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "r", plan("[ $RANK -ge 2 ] && exit 0; exec sleep 600", grace_s=60.0))
+    run.until(lambda: len(run.events("rank_ended")) == 2)
+    os.kill(run.bootstrap_pid(0), signal.SIGKILL)
+    assert run.wait() == 125
 
 
 def test_cancel(tmp_path: Path) -> None:
