@@ -143,7 +143,11 @@ class Run:
         `out` takes bytes; without it they go to stdout. Raises JobFailed if the job failed, with the rank that failed
         first, its node and its last traceback; ValueError for ranks that there are not.
         """
-        self.logs(ranks=ranks, tail=tail, out=out, follow=True)
+        try:
+            self.logs(ranks=ranks, tail=tail, out=out, follow=True)
+        except KeyboardInterrupt:
+            self._say("the run goes on; .stream() shows it again, .cancel() ends it")
+            raise
         self._index()
         self._raise_failure(("Completed", "Canceled"))
         return self

@@ -238,7 +238,14 @@ class RunFolder:
         """What the events say, after finding out whether the run was lost."""
         state = self.recorded_state()
         if not state.is_terminal and self._is_abandoned(state):
-            self._bury(state.status == "CancelRequested")
+            try:
+                self._bury(state.status == "CancelRequested")
+            except OSError as error:  # a full or read-only disk: told all the same
+                message = f"the run's supervisor is dead; that could not be written down: {error.strerror}"
+                state.feed(
+                    [{"t": time.time(), "event": "ended", "status": "Lost", "exit_code": _LOST, "message": message}]
+                )
+                return state
             state = self.recorded_state()
         return state
 

@@ -43,7 +43,9 @@ def start(argv: Sequence[str], environment: Mapping[str, str], log: str) -> int:
     # Ignored signals are inherited: Python ignores two, nohup and a shell's `&` others. A command finds the defaults.
     names = ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGQUIT", "SIGHUP")
     defaults = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    return os.posix_spawn(argv[0], list(argv), dict(environment), file_actions=actions, setpgroup=0, setsigdef=defaults)
+    return os.posix_spawn(
+        argv[0], list(argv), dict(environment), file_actions=actions, setpgroup=0, setsigdef=defaults, setsigmask=()
+    )
 
 
 def exit_code(status: int) -> Tuple[int, Optional[int]]:

@@ -41,21 +41,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Every error becomes one message on stderr, never a traceback."""
     from jobsdk.errors import JobsdkError
 
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     try:
         code = cli.main(arguments, prog_name="jobsdk", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return USAGE
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "jobsdk"
         return _complain(f"{error.format_message()} ('{where} --help' shows the usage)")
     except click.ClickException as error:
         return _complain(error.format_message())
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except JobsdkError as error:
         return _complain_of(error)
-    except SystemExit:
-        return BROKEN_PIPE  # click's way of passing over one
+    except SystemExit as error:  # click's way of passing over a broken pipe, and of ending a completion
+        return error.code if isinstance(error.code, int) and error.code != 1 else BROKEN_PIPE
     except BrokenPipeError:
         # Python would complain once more when it flushes stdout at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -77,5 +83,7 @@ def _complain_of(error: Exception) -> int:
 
 
 def _complain(message: str) -> int:
-    click.echo(f"error: {message}", err=True)
+    from jobsdk.cli.output import say
+
+    say(f"error: {message}")
     return USAGE

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from typing import Any
 
 import click
 
 from jobsdk.cli.options import compute_option, set_option
-from jobsdk.cli.output import say, warn
+from jobsdk.cli.output import warn
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -62,9 +61,6 @@ def run(
         from jobsdk.job.command import CommandJob
 
         job = CommandJob(**fields)
-    started = JobOperations().create_or_update(job, compute=compute, in_place=True, warn=warn)
-    if sys.stderr.isatty():
-        say(f"run {started.name}: {started.folder.path}")
     from jobsdk.cli.streaming import own
 
-    context.exit(own(started))
+    context.exit(own(lambda: JobOperations().create_or_update(job, compute=compute, in_place=True, warn=warn)))

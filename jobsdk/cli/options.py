@@ -16,27 +16,18 @@ Decorator = Callable[[Any], Any]
 
 
 class Setting(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """`a.b=value`; the value is read as YAML would read it: 2 is a number, true is a truth value, [a, b] a list."""
+    """`a.b=value`; see `parse_override`."""
 
     name = "PATH=VALUE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        path, equals, text = str(value).partition("=")
-        if not equals or not path.strip():
-            self.fail(f"{value!r} is not of the form a.b=value", param, ctx)
-        return {path.strip(): _plain(text)}
+        from jobsdk.errors import ValidationError
+        from jobsdk.job.yaml_file import parse_override
 
-
-def _plain(text: str) -> Any:
-    import yaml
-
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
-    if isinstance(value, list | dict):  # "a: b" is text, "{a: b}" is meant
-        return value if text.lstrip().startswith(("[", "{")) else text
-    return value if isinstance(value, str | int | float | None) else text  # a date is text
+        try:
+            return parse_override(str(value))
+        except ValidationError as error:
+            self.fail("; ".join(f"{finding.message} ({finding.fix})" for finding in error.findings[:3]), param, ctx)
 
 
 def set_option() -> Decorator:

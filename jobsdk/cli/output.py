@@ -22,8 +22,11 @@ def output_option(*formats: str) -> Callable[[Any], Any]:
 
 
 def say(text: str) -> None:
-    """Talk to the user, apart from results."""
-    click.echo(text, err=True)
+    """Talk to the user, apart from results. Where nobody can listen, that changes nothing of what is done."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        pass
 
 
 def warn(text: str) -> None:

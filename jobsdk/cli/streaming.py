@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from jobsdk.cli.output import say
-from jobsdk.errors import JobFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jobsdk.run import Run
+
+#: The exit code of a command that left its run to itself; that of the run is not known yet.
+DETACHED = 0
 
 
 def finish(run: Run) -> int:
@@ -34,23 +38,32 @@ def attend(run: Run, ranks: str | None = None, tail: int | None = None) -> int:
     try:
         return _stream(run, ranks, tail)
     except KeyboardInterrupt:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            say(f"detached; the run goes on: jobsdk job stream {run.name}")
-            return 130
-    answer = click.prompt(
-        "\n(d)etach and let the run go on, or (c)ancel it?", type=click.Choice(["d", "c"]), default="d", err=True
-    )
-    if answer == "d":
-        say(f"the run goes on: jobsdk job stream {run.name}")
-        return 130
-    return _cancel(run, tail=0)
+        pass
+    answer = "d"
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        question = "\n(d)etach and let the run go on, or (c)ancel it?"
+        try:
+            answer = click.prompt(question, type=click.Choice(["d", "c"]), default="d", err=True)
+        except click.Abort:  # Ctrl-C once more
+            say("")
+    if answer == "c":
+        return _cancel(run, tail=0)
+    say(f"detached; the run goes on: jobsdk job stream {run.name}, jobsdk job cancel {run.name}")
+    return DETACHED
 
 
-def own(run: Run) -> int:
-    """Show a run that belongs to this terminal, as a command started here would; the exit code.
+def own(start: Callable[[], Run]) -> int:
+    """Start a run that belongs to this terminal, as a command started here would, and show it; the exit code.
 
-    Ctrl-C, SIGTERM and a closed terminal cancel it. A second Ctrl-C does not wait for its end.
+    Ctrl-C, SIGTERM, a closed terminal and output that nobody takes cancel it. A second Ctrl-C does not wait.
     """
+    # What comes while it is being started waits until there is something to cancel.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        run = start()
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
 
     def told(signum: int, _: FrameType | None) -> None:
         raise _Told(signum)
@@ -59,6 +72,9 @@ def own(run: Run) -> int:
         if signal.getsignal(signum) is not signal.SIG_IGN:  # as under nohup
             signal.signal(signum, told)
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if sys.stderr.isatty():
+            say(f"run {run.name}: {run.folder.path}")
         return _stream(run, None, None)
     except KeyboardInterrupt:
         say(f"\ncancelling {run.name}; Ctrl-C again to leave before it has ended")
@@ -67,7 +83,7 @@ def own(run: Run) -> int:
     except _Told as error:
         run.cancel()
         return 128 + error.signum
-    except BrokenPipeError:
+    except OSError:
         run.cancel()
         raise
 
@@ -79,12 +95,10 @@ class _Told(BaseException):
 
 def _stream(run: Run, ranks: str | None, tail: int | None) -> int:
     try:
-        run.stream(ranks=ranks, tail=tail)
-    except JobFailed:
-        pass
+        run.logs(ranks=ranks, tail=tail, follow=True)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    return finish(run)
+    return finish(run.wait())
 
 
 def _cancel(run: Run, tail: int) -> int:

@@ -195,7 +195,7 @@ def _start(run: RunFolder, environment: dict[str, str]) -> int:
     ]
     try:
         try:
-            return os.posix_spawn(argv[0], argv, environment, file_actions=actions, setsid=True)
+            return os.posix_spawn(argv[0], argv, environment, file_actions=actions, setsid=True, setsigmask=())
         except NotImplementedError:  # macOS before 10.15 and old C libraries cannot make the session
             import subprocess
 

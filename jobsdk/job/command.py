@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from jobsdk.job.distribution import DISTRIBUTION, DISTRIBUTIONS, Distribution
@@ -43,6 +43,43 @@ _HINTS = {
     "env_variables": "environment_variables", "experiment": "experiment_name", "target": "compute",
     "compute_target": "compute", "cluster": "compute", "distributed": "distribution",
 }  # fmt: skip
+
+
+def _explicit(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes what is no keyword of the function a ValidationError with the nearest name, in place of a TypeError."""
+    from functools import wraps
+
+    code = function.__code__
+    own, known = code.co_argcount, code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+
+    @wraps(function)
+    def checked(*args: P.args, **keywords: P.kwargs) -> R:
+        report = Report()
+        if len(args) > own:
+            fix = f"name the parameter: {function.__name__}({known[0]}=...)"
+            report.error((), f"{function.__name__}() takes only named values", fix)
+        for name in keywords:
+            if name not in known:
+                hint = _HINTS.get(name)
+                near = hint if hint in known else nearest(name, known)
+                fix = f"did you mean '{near}'?" if near else f"the parameters are {', '.join(known)}"
+                report.error((name,), f"{function.__name__}() has no such parameter", fix)
+        if report.errors and not own:  # what else is wrong; a method would change its object
+            make: Callable[..., object] = function
+            _note_errors(lambda: make(**{name: keywords[name] for name in known if name in keywords}), report)
+        report.raise_errors()
+        return function(*args, **keywords)
+
+    return checked
+
+
+def _note_errors(make: Callable[[], object], report: Report) -> None:
+    from jobsdk.errors import ValidationError
+
+    try:
+        make()
+    except ValidationError as error:
+        report.findings += error.findings
 
 
 class CommandJob(Model, hints=_HINTS):
@@ -117,10 +154,13 @@ class CommandJob(Model, hints=_HINTS):
         job = super().__new__(cls)
         object.__setattr__(job, "_base", None)
         object.__setattr__(job, "_places", None)
+        object.__setattr__(job, "_loaded", None)
         return job
 
     _base: str | None
     _places: Places | None
+    #: The plain data that `_places` are the places of.
+    _loaded: dict[str, Any] | None
 
     @property
     def base_path(self) -> str | None:
@@ -149,7 +189,11 @@ class CommandJob(Model, hints=_HINTS):
         """
         from jobsdk.job import rules
 
-        report = Report(self._places, strict=strict)
+        places = self._places
+        if places is not None and self._loaded is not None:
+            for path in _differing(self._loaded, self.to_dict(), ()):
+                places = places.without(path)
+        report = Report(places, strict=strict)
         self.check((), report)
         rules.judge(self, report)
         return tuple(in_order(report.findings))
@@ -185,6 +229,7 @@ class CommandJob(Model, hints=_HINTS):
 
         return write(self.to_dict(rewrite))
 
+    @_explicit
     def set_resources(
         self,
         *,
@@ -201,10 +246,12 @@ class CommandJob(Model, hints=_HINTS):
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         self.resources = JobResourceConfiguration(**{**_fields_of(self.resources), **given})
 
+    @_explicit
     def set_limits(self, *, timeout: int | None = None) -> None:
         """Sets the limits; see `CommandJobLimits`."""
         self.limits = CommandJobLimits(timeout=timeout)
 
+    @_explicit
     def set_queue_settings(self, *, job_tier: str | None = None, priority: str | None = None) -> None:
         """Sets the given queue settings and keeps the others; see `QueueSettings`."""
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
@@ -265,27 +312,17 @@ _HOMES: dict[str, tuple[type[Model], ...]] = {
 }
 
 
+def _differing(then: Any, now: Any, path: Path) -> Iterator[Path]:
+    """The paths of plain data at which something else stands now."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in {**then, **now}:
+            yield from _differing(then.get(key), now.get(key), (*path, key))
+    elif then != now:
+        yield path
+
+
 def _fields_of(model: Model | None) -> dict[str, Any]:
     return {name: getattr(model, name) for name in model._fields} if model is not None else {}
-
-
-def _explicit(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes unknown keywords a ValidationError with the nearest name, in place of a bare TypeError."""
-    from functools import wraps
-
-    known = function.__code__.co_varnames[: function.__code__.co_kwonlyargcount]
-
-    @wraps(function)
-    def checked(*args: P.args, **keywords: P.kwargs) -> R:
-        report = Report()
-        for name in keywords:
-            if name not in known:
-                near = CommandJob._hints.get(name) or nearest(name, known)
-                report.error((name,), "command() has no such parameter", f"did you mean '{near}'?" if near else "")
-        report.raise_errors()
-        return function(*args, **keywords)
-
-    return checked
 
 
 @_explicit

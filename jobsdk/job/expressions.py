@@ -31,12 +31,13 @@ Part = str | Ref
 
 
 class Problem(NamedTuple):
-    """Something in a command that is not a reference though it looks like one; `text` is the part at fault."""
+    """Something in a command that is not a reference though it looks like one; `text`, at `offset`, is at fault."""
 
     severity: str
     text: str
     message: str
     fix: str
+    offset: int
 
 
 def parse(text: str) -> tuple[Part, ...]:
@@ -101,29 +102,34 @@ def problems(text: str) -> Iterator[Problem]:
         expression = _EXPRESSION.match(text, match.start())
         if expression is None:
             part = text[match.start() : match.start() + 24].split("\n")[0]
-            yield Problem("error", part, f"'{part}' is not closed by '}}}}'", "write it as ${{inputs.name}}")
+            message, fix = f"'{part}' is not closed by '}}}}'", "write it as ${{inputs.name}}"
+            yield Problem("error", part, message, fix, match.start())
         elif _NAME.fullmatch(expression["body"]) is None:
-            yield _misnamed(expression[0], expression["body"].strip())
+            yield _misnamed(expression[0], expression["body"].strip(), match.start())
     closed = max((end for _, end in _groups(text)), default=0)
     if (start := text.find("$[[", closed)) >= 0:
         part = text[start : start + 24].split("\n")[0]
-        yield Problem("error", part, f"'{part}' is not closed by ']]'", "write it as $[[--option ${{inputs.name}}]]")
+        message, fix = f"'{part}' is not closed by ']]'", "write it as $[[--option ${{inputs.name}}]]"
+        yield Problem("error", part, message, fix, start)
     for match in _SINGLE.finditer(text):
         meant = f"${{{{{match['namespace']}.{match['name']}}}}}"
-        yield Problem("warning", match[0], f"'{match[0]}' is left as it is", f"if it is a reference, write {meant}")
+        message, fix = f"'{match[0]}' is left as it is", f"if it is a reference, write {meant}"
+        yield Problem("warning", match[0], message, fix, match.start())
 
 
-def _misnamed(whole: str, body: str) -> Problem:
+def _misnamed(whole: str, body: str, offset: int) -> Problem:
     from jobsdk.job.findings import nearest, shorten
 
     namespace, dot, name = body.partition(".")
     shown = shorten(whole, 60)
     if namespace in ("parent", "search_space"):
-        return Problem("error", whole, f"'{shown}' has a meaning only in a pipeline or a sweep", "use inputs")
+        return Problem("error", whole, f"'{shown}' has a meaning only in a pipeline or a sweep", "use inputs", offset)
     near = nearest(namespace, NAMESPACES)
     if near and dot and re.fullmatch(r"[\w.-]+", name) and namespace not in NAMESPACES:
-        return Problem("error", whole, f"'{shown}' names nothing", f"did you mean ${{{{{near}.{name}}}}}?")
-    return Problem("error", whole, f"'{shown}' names nothing", "write ${{inputs.name}} or ${{outputs.name}}")
+        fix = f"did you mean ${{{{{near}.{name}}}}}?"
+    else:
+        fix = "write ${{inputs.name}} or ${{outputs.name}}"
+    return Problem("error", whole, f"'{shown}' names nothing", fix, offset)
 
 
 def quotes_at(text: str, offsets: Iterable[int]) -> Iterator[str]:

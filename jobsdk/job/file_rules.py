@@ -29,23 +29,24 @@ def scripts_exist(job: CommandJob, report: Report) -> None:
     from jobsdk.job.shell import scripts
 
     code = job.resolve(job.code) if job.code is not None and is_local(job.code) else None
-    if job.code is not None and (code is None or not code.exists()):
+    if job.code is not None and (code is None or not os.path.exists(code)):
         return
-    for script in dict.fromkeys(scripts(job.command or "")):
+    text = job.command or ""
+    for script in scripts(text):
         if code is None:
             fix = "add 'code: .' or the folder that has it"
             message = f"{script} is named, but the job has no code folder"
-        elif code.is_file():
+        elif os.path.isfile(code):
             if os.path.normpath(script) == code.name:
                 continue
             message, fix = f"{script} is named, but the code is the file {code.name}", f"run {code.name}"
-        elif (code / script).exists():
+        elif os.path.exists(code / script):
             continue
         else:
             near = nearest(os.path.basename(script), _names(code / os.path.dirname(script)))
             fix = f"did you mean '{near}'?" if near else "put it there, or correct the name; paths begin at that folder"
             message = f"{script} is not in the code folder {show(job.code)}"
-        report.error(("command",), message, fix, within=script)
+        report.error(("command",), message, fix, within=script, nth=text.count(script, 0, script.offset))
 
 
 @rule("inputs")
@@ -60,7 +61,7 @@ def input_paths_exist(job: CommandJob, report: Report) -> None:
             report.error((*path, "mode"), message, "write ro_mount or download")
         if not _exists(job, report, (*path, "path"), item.path):
             continue
-        is_folder = job.resolve(item.path).is_dir()
+        is_folder = os.path.isdir(job.resolve(item.path))
         if item.type == "uri_file" and is_folder:
             report.error((*path, "type"), f"{show(item.path)} is a folder", "write uri_folder, or name the file in it")
         if item.type == "uri_folder" and not is_folder:
@@ -75,15 +76,20 @@ def environment_files_exist(job: CommandJob, report: Report) -> None:
     if is_file(environment) and _exists(job, report, path, str(environment)):
         from jobsdk.job.yaml_file import read_environment
 
-        report.findings += read_environment(job.resolve(str(environment)))[1]
+        file = job.resolve(str(environment))
+        if os.path.isfile(file):
+            report.findings += read_environment(file)[1]
+        else:
+            report.error(path, f"{show(environment)} is not a regular file", "name the environment's YAML file")
     if not isinstance(environment, Environment):
         return
     for field in ("conda_file", "requirements"):
-        file = getattr(environment, field)
-        if not isinstance(file, str) or not is_local(file) or not _exists(job, report, (*path, field), file):
+        given = getattr(environment, field)
+        if not isinstance(given, str) or not is_local(given) or not _exists(job, report, (*path, field), given):
             continue
-        if job.resolve(file).is_dir():
-            report.error((*path, field), f"{show(file)} is a folder", "name the file in it")
+        if not os.path.isfile(job.resolve(given)):
+            what = "a folder" if os.path.isdir(job.resolve(given)) else "not a regular file"
+            report.error((*path, field), f"{show(given)} is {what}", "name a file")
     if environment.build is None:
         return
     if environment.image is not None:
@@ -98,7 +104,7 @@ def _build_exists(job: CommandJob, environment: Environment, report: Report) -> 
         report.error(path, "has no path", "add 'path:', the folder with the Dockerfile", key=True)
     elif is_local(build.path) and _exists(job, report, (*path, "path"), build.path):
         dockerfile = build.dockerfile_path or "Dockerfile"
-        if not (job.resolve(build.path) / dockerfile).is_file():
+        if not os.path.isfile(job.resolve(build.path) / dockerfile):
             where = (*path, "dockerfile_path" if build.dockerfile_path else "path")
             report.error(
                 where, f"{dockerfile} is not in the folder {show(build.path)}", "add it, or set dockerfile_path"
@@ -112,7 +118,7 @@ def deepspeed_config_exists(job: CommandJob, report: Report) -> None:
     if not isinstance(config, str) or (job.code is not None and not is_local(job.code)):
         return
     folder = job.resolve(job.code or ".")
-    if folder.is_dir() and not (folder / config).is_file():
+    if os.path.isdir(folder) and not os.path.isfile(folder / config):
         where = f"the code folder {show(job.code)}" if job.code else "the working directory"
         fix = "its path begins at the code folder; put the file there, or correct the path"
         report.error(("distribution", "config"), f"{show(config)} is not in {where}", fix)

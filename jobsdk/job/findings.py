@@ -7,6 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 Path = tuple[str | int, ...]
 
+#: How many findings of one severity about one field of a job are told one by one.
+MANY = 100
+
 #: The longest that one finding is as text, in characters.
 LIMIT = 400
 
@@ -66,8 +69,8 @@ class Place(NamedTuple):
 class Places(Protocol):
     """Knows where the fields of a job were written."""
 
-    def find(self, path: Path, *, key: bool = False, within: str = "") -> Place | None:
-        """The place of the value at `path` (of its key; of the text `within` it), else of what encloses it."""
+    def find(self, path: Path, *, key: bool = False, within: str = "", nth: int = 0) -> Place | None:
+        """The place of the value at `path` (its key; the `nth` text `within` it, from 0), else of what encloses it."""
 
     def without(self, path: Path) -> Places:
         """The places without those at and under `path`, which has been given another value."""
@@ -81,20 +84,29 @@ class Report:
         self.places = places
         self.strict = strict
 
-    def error(self, path: Path, message: str, fix: str = "", *, key: bool = False, within: str = "") -> None:
-        """Adds an error. `key`: the key is at fault, not its value; `within`: the part of the text at fault."""
-        self._add("error", path, message, fix, key, within)
+    def error(
+        self, path: Path, message: str, fix: str = "", *, key: bool = False, within: str = "", nth: int = 0
+    ) -> None:
+        """Adds an error. `key`: the key is at fault, not its value; `within`: the part of the text at fault.
 
-    def warn(self, path: Path, message: str, fix: str = "", *, key: bool = False, within: str = "") -> None:
+        `nth` tells which one, from 0, if the text has the part several times.
+        """
+        self._add("error", path, message, fix, key, within, nth)
+
+    def warn(
+        self, path: Path, message: str, fix: str = "", *, key: bool = False, within: str = "", nth: int = 0
+    ) -> None:
         """Adds a warning; the arguments are those of `error`."""
-        self._add("warning", path, message, fix, key, within)
+        self._add("warning", path, message, fix, key, within, nth)
 
     def tolerate(self, path: Path, message: str, fix: str = "", *, key: bool = False) -> None:
         """Adds a warning, or an error where the report is strict."""
-        self._add("error" if self.strict else "warning", path, message, fix, key, "")
+        self._add("error" if self.strict else "warning", path, message, fix, key)
 
-    def _add(self, severity: str, path: Path, message: str, fix: str, key: bool, within: str) -> None:
-        place = self.places.find(path, key=key, within=within) if self.places else None
+    def _add(
+        self, severity: str, path: Path, message: str, fix: str, key: bool, within: str = "", nth: int = 0
+    ) -> None:
+        place = self.places.find(path, key=key, within=within, nth=nth) if self.places else None
         self.findings.append(Finding(severity, path, message, fix, *(place or ())))
 
     @property
@@ -107,13 +119,23 @@ class Report:
         if self.errors:
             from jobsdk.errors import ValidationError
 
-            raise ValidationError(self.findings)
+            raise ValidationError(in_order(self.findings))
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings without doubles, in the order of the file; those without a place keep their order, at the end."""
-    unique = list(dict.fromkeys(findings))
-    return sorted(unique, key=lambda f: (f.line is None, f.line or 0, f.column or 0))
+    """The findings without doubles, in the order of the file; those without a place keep their order, at the end.
+
+    Of more than `MANY` of one severity about one field, the rest is only counted.
+    """
+    counts: dict[tuple[str, Path], int] = {}
+    told = []
+    for finding in sorted(dict.fromkeys(findings), key=lambda f: (f.line is None, f.line or 0, f.column or 0)):
+        kind = finding.severity, finding.path[:1]
+        counts[kind] = counts.get(kind, 0) + 1
+        if counts[kind] <= MANY:
+            told.append(finding)
+    rest = [(kind, count - MANY) for kind, count in counts.items() if count > MANY]
+    return told + [Finding(*kind, f"and {count:,} more like these") for kind, count in rest]
 
 
 def dotted(path: Path) -> str:

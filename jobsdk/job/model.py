@@ -139,6 +139,11 @@ class Model:
     def __delattr__(self, name: str) -> None:
         setattr(self, name, None)
 
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._fields:
+            raise KeyError(name)
+        return getattr(self, name)
+
     def to_dict(self, rewrite: Rewrite | None = None) -> dict[str, Any]:
         """The model as plain data, without what has its default value. `rewrite` is applied to local paths."""
         data = {}
@@ -233,7 +238,8 @@ class Tagged(Kind):
             return model.structure(value, path, report)
         known = one_of([_type_of(model) for model in self.models])
         if given is None:
-            typo = next((key for key in value if nearest(key, ["type"]) or str(key).lower().endswith("type")), None)
+            others = (str(key) for key in value if key != "type")
+            typo = next((key for key in others if nearest(key, ["type"]) or key.lower().endswith("type")), None)
             fix = f"did you mean 'type' by '{typo}'? Its values are {known}" if typo else f"add 'type': {known}"
             report.error(path, "has no type", fix)
         else:

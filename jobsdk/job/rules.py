@@ -37,7 +37,7 @@ def judge(job: CommandJob, report: Report) -> None:
     """Applies all rules to a job; the report has what is already known to be wrong with its fields."""
     from jobsdk.job import file_rules  # noqa: F401  (registers its rules)
 
-    broken = [_meant(job, finding.path) for finding in report.findings if finding.is_error]
+    broken = {_meant(job, finding.path)[:2] for finding in report.findings if finding.is_error}
     for reads, function in RULES:
         if not any(_blocks(path, read) for path in broken for read in reads):
             found = Report(report.places, strict=report.strict)
@@ -56,8 +56,8 @@ def _blocks(path: Path, read: str) -> bool:
     return path[:1] == (read,) or path == (read.removesuffix(".*"),)
 
 
-def _is_known(path: Path, broken: list[Path]) -> bool:
-    return any(path[: len(known)] == known or (len(path) > 1 and path[:2] == known[:2]) for known in broken)
+def _is_known(path: Path, broken: set[Path]) -> bool:
+    return not broken.isdisjoint((path[:2], path[:1], ()))
 
 
 @rule("command")
@@ -70,33 +70,37 @@ def command_is_given(job: CommandJob, report: Report) -> None:
 @rule("command")
 def expressions_are_whole(job: CommandJob, report: Report) -> None:
     """What looks like an expression is one."""
-    for problem in islice(expressions.problems(job.command or ""), MANY):
+    text = job.command or ""
+    for problem in islice(expressions.problems(text), MANY):
         add = report.error if problem.severity == "error" else report.warn
-        add(("command",), problem.message, problem.fix, within=problem.text)
+        nth = text.count(problem.text, 0, problem.offset)
+        add(("command",), problem.message, problem.fix, within=problem.text, nth=nth)
 
 
 @rule("command", "inputs.*", "outputs.*")
 def references_are_declared(job: CommandJob, report: Report) -> None:
     """What the command refers to is declared; inside `$[[ ]]` an input may be absent."""
     given = job.given_inputs()
+    text = job.command or ""
     seen = set()
-    for ref, optional in expressions.references(job.command or ""):
+    for ref, optional in expressions.references(text):
         if ref[:2] in seen or len(report.findings) > MANY:
             continue
         seen.add(ref[:2])
         declared = job.inputs if ref.namespace == "inputs" else job.outputs
-        written = _written(job.command or "", ref.offset)
+        written = _written(text, ref.offset)
+        nth = text.count(written, 0, ref.offset)
         path, kind = ("command",), ref.namespace[:-1]
         if ref.name not in declared:
             near = nearest(ref.name, declared)
             fix = f"did you mean '{near}'?" if near else f"declare '{ref.name}' under {ref.namespace}"
             if not optional or ref.namespace == "outputs":
-                report.error(path, f"{written} names an {kind} that is not declared", fix, within=written)
+                report.error(path, f"{written} names an {kind} that is not declared", fix, within=written, nth=nth)
             elif near:
-                report.warn(path, f"{written} names no input, so its $[[ ]] is left out", fix, within=written)
+                report.warn(path, f"{written} names no input, so its $[[ ]] is left out", fix, within=written, nth=nth)
         elif ref.namespace == "inputs" and ref.name not in given and not optional:
             fix = f"give it a value, or write $[[... {written}]]"
-            report.error(path, f"{written} names an optional input that is not given", fix, within=written)
+            report.error(path, f"{written} names an optional input that is not given", fix, within=written, nth=nth)
 
 
 def _written(text: str, offset: int) -> str:
@@ -137,7 +141,7 @@ def literals_are_one_word(job: CommandJob, report: Report) -> None:
         written = _written(text, ref.offset)
         fix = f"write {better}{written}{better}" if better else "pass it in a file or an environment variable"
         message = f"the shell splits or interprets the value of {written}, {show(shown, 40)}"
-        report.warn(("command",), message, fix, within=written)
+        report.warn(("command",), message, fix, within=written, nth=text.count(written, 0, ref.offset))
 
 
 @rule("distribution", "resources")
@@ -174,11 +178,13 @@ def ranks_are_started_once(job: CommandJob, report: Report) -> None:
 
     if job.distribution is None or job.distribution.type == "ray":
         return
-    found = launcher(job.command or "")
+    text = job.command or ""
+    found = launcher(text)
     if found is None:
         return
     message = f"{found} would start processes in every process that {job.distribution.type} starts"
-    report.warn(("command",), message, f"write the command without {found}, or remove the distribution", within=found)
+    fix = f"write the command without {found}, or remove the distribution"
+    report.warn(("command",), message, fix, within=found, nth=text.count(found, 0, found.offset))
 
 
 @rule("environment_variables.*")

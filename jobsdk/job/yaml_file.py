@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from jobsdk.job.command import CommandJob
@@ -19,18 +20,19 @@ Source = Any  # a path, a stream with .read(), or a mapping
 #: What stands for the file's name in findings about an override.
 SET = "--set"
 
+#: What overrides are: a list of mappings from dotted paths to values, or one such mapping.
+Overrides = Iterable[Mapping[str, Any]] | Mapping[str, Any] | None
+
 _FREE_FORM = ("tags", "properties", "environment_variables")
 
 
-def load_job(
-    source: Source, params_override: Iterable[Mapping[str, Any]] | None = None, *, strict: bool = False
-) -> CommandJob:
+def load_job(source: Source, params_override: Overrides = None, *, strict: bool = False) -> CommandJob:
     """The job of a YAML file (a path or an open stream) or of a mapping.
 
     `params_override` is a list of mappings from dotted paths to values, as Azure ML takes it:
-    `[{"resources.instance_count": 2}]`. With `strict`, unknown keys that are otherwise tolerated are errors. Raises
-    `ValidationError` with everything that is wrong; what depends on files and on several fields at once is judged by
-    `job.validate()`.
+    `[{"resources.instance_count": 2}]`; one mapping alone is taken too. With `strict`, unknown keys that are otherwise
+    tolerated are errors. Raises `ValidationError` with everything that is wrong; what depends on files and on several
+    fields at once is judged by `job.validate()`.
     """
     job, findings = read_job(source, params_override, strict=strict, judge=False)
     if job is None:
@@ -42,7 +44,7 @@ def load_job(
 
 def read_job(
     source: Source,
-    overrides: Iterable[Mapping[str, Any]] | None = None,
+    overrides: Overrides = None,
     *,
     strict: bool = False,
     judge: bool = True,
@@ -56,13 +58,13 @@ def read_job(
         return None, tuple(in_order(problems))
     report = Report(positions, strict=strict)
     report.findings += problems
-    for override in overrides or ():
-        for dotted_path, value in override.items():
-            data, positions = _override(data, positions, str(dotted_path), value, report)
-            report.places = positions
+    for dotted_path, value in _each(overrides, report):
+        data, positions = _override(data, positions, dotted_path, value, report)
+        report.places = positions
     job = CommandJob.structure(data, (), report)
     unread = {problem.path for problem in problems}
-    report.findings = [f for f in report.findings if f in problems or f.path not in unread]
+    known = set(problems)
+    report.findings = [f for f in report.findings if f in known or f.path not in unread]
     job.base_path = base
     job._places = positions
     errors = report.errors
@@ -70,34 +72,63 @@ def read_job(
         from jobsdk.job import rules
 
         rules.judge(job, report)
+    if not errors:
+        job._loaded = job.to_dict()
     return (None if errors else job), tuple(in_order(report.findings))
 
 
 def parse_override(text: str) -> dict[str, Any]:
     """The override that `a.b=value` stands for; the value is read as YAML, so `2` is a number and `[a, b]` a list.
 
-    Raises `ValidationError`.
+    What is no YAML, has several lines or holds ` #`, is text as it stands. Raises `ValidationError`.
     """
     path, equals, written = text.partition("=")
+    path, written = path.strip(), written.strip()
     problems: list[Finding] = []
+    value: Any = written
     if not equals or not all(path.split(".")):
         problems.append(Finding("error", (), f"{show(text)} is no override", "write it as key.key=value", SET))
-    value = "" if not written.strip() else parse(written, Positions(SET), problems)
+    elif written[:1] in ("'", '"', "[", "{") or not re.search(r" #|\n|^[!&]", written):
+        value = parse(written, Positions(SET), problems, _path(path), or_text=True) if written else ""
+        if isinstance(value, list | dict) and written[0] not in "[{":  # "a: b" is text, "{a: b}" is meant
+            value = written
     if problems:
         from jobsdk.errors import ValidationError
 
         raise ValidationError([problem._replace(file=SET, line=None, column=None) for problem in problems])
-    return {path.strip(): value}
+    return {path: value}
+
+
+def _each(overrides: Overrides, report: Report) -> Iterator[tuple[str, Any]]:
+    """Each path of the overrides with its value; what is no override is reported."""
+    if isinstance(overrides, str | Mapping) or not isinstance(overrides, Iterable):
+        overrides = [] if overrides is None else [overrides]
+    for override in overrides:
+        if isinstance(override, Mapping):
+            yield from ((str(path), value) for path, value in override.items())
+        else:
+            message = f"{show(override)} is no override"
+            report.findings.append(Finding("error", (), message, "write [{'resources.instance_count': 2}]", SET))
+
+
+def _path(dotted_path: str) -> tuple[str, ...]:
+    """The path that a user wrote; names in free-form mappings may have dots."""
+    head, dot, rest = dotted_path.partition(".")
+    return (head, rest) if dot and head in _FREE_FORM else tuple(dotted_path.split("."))
 
 
 def _override(
     data: dict[str, Any], positions: Positions, dotted_path: str, value: Any, report: Report
 ) -> tuple[dict[str, Any], Positions]:
     """The data with the value at the path, and where it comes from. What was given is not changed."""
-    path = tuple(dotted_path.split("."))
-    if path[0] in _FREE_FORM and len(path) > 1:
-        path = (path[0], ".".join(path[1:]))
-    positions = positions.replace(path, Place(SET))
+    path = _path(dotted_path)
+    known: Any = data
+    depth = 0
+    while depth < len(path) and isinstance(known, Mapping) and known.get(path[depth]) is not None:
+        known = known[path[depth]]
+        depth += 1
+    is_new = isinstance(known, Mapping)  # the first part of the path that was not there comes from the override too
+    positions = positions.replace(path[: depth + 1] if is_new else path, Place(SET))
     report.places = positions
     return _with(data, path, 0, value, report), positions
 

@@ -29,10 +29,12 @@ class Positions:
         self._lines = _BREAK.split(text)
         self._keys: dict[Path, Place] = {}
         self._values: dict[Path, Place] = {}
+        self._ends: dict[Path, Place] = {}
 
     def note(self, path: Path, value: Any, key: Any = None) -> None:
         """Remembers the places of a value's node and of its key's node."""
         self._values[path] = self.at(value.start_mark)
+        self._ends[path] = self.at(value.end_mark)
         if key is not None:
             self._keys[path] = self.at(key.start_mark)
 
@@ -40,23 +42,27 @@ class Positions:
         """The place of a mark of the YAML parser."""
         return Place(self.file, mark.line + 1, mark.column + 1)
 
-    def find(self, path: Path, *, key: bool = False, within: str = "") -> Place | None:
+    def find(self, path: Path, *, key: bool = False, within: str = "", nth: int = 0) -> Place | None:
         """As of `Places`."""
         for length in range(len(path), -1, -1):
             head = path[:length]
             place = (self._keys.get(head) if key else None) or self._values.get(head)
             if place is not None:
-                return self._within(place, within) if within and length == len(path) else place
+                return self._within(place, path, within, nth) if within and length == len(path) else place
         return Place(self.file) if self.file else None
 
-    def _within(self, place: Place, text: str) -> Place:
-        if place.line is None or place.column is None:
+    def _within(self, place: Place, path: Path, text: str, nth: int) -> Place:
+        end = self._ends.get(path)
+        if place.line is None or place.column is None or end is None or end.line is None:
             return place
-        for number in range(place.line - 1, len(self._lines)):
+        for number in range(place.line - 1, min(end.line, len(self._lines))):
             start = place.column - 1 if number == place.line - 1 else 0
-            column = self._lines[number].find(text, start)
-            if column >= 0:
-                return Place(self.file, number + 1, column + 1)
+            stop = end.column - 1 if number == end.line - 1 and end.column else None
+            while (column := self._lines[number].find(text, start, stop)) >= 0:
+                if not nth:
+                    return Place(self.file, number + 1, column + 1)
+                nth -= 1
+                start = column + len(text)
         return place
 
     def without(self, path: Path) -> Positions:
@@ -69,6 +75,7 @@ class Positions:
         positions._lines = self._lines
         positions._keys = {at: known for at, known in self._keys.items() if at[: len(path)] != path}
         positions._values = {at: known for at, known in self._values.items() if at[: len(path)] != path}
+        positions._ends = self._ends
         if place is not None:
             positions._values[path] = place
         return positions
@@ -96,8 +103,11 @@ def _encoding(content: bytes) -> str:
     return "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
-def parse(text: str, positions: Positions, problems: list[Finding]) -> Any:
-    """The data of YAML text, with the position of each value; what is wrong goes to `problems`."""
+def parse(text: str, positions: Positions, problems: list[Finding], path: Path = (), *, or_text: bool = False) -> Any:
+    """The data of YAML text at `path`, with the position of each value; what is wrong goes to `problems`.
+
+    With `or_text`, text that is no YAML is returned as it is.
+    """
     loader = _Loader(text)
     try:
         if _is_too_deep(text, positions, problems):
@@ -111,10 +121,12 @@ def parse(text: str, positions: Positions, problems: list[Finding]) -> Any:
             place = positions.at(documents[1].start_mark)
             message, fix = "a second document begins here", "keep one job in a file"
             problems.append(Finding("error", (), message, fix, *place))
-        return _Builder(positions, problems).build(documents[0], (), 0) if documents else None
-    except yaml.MarkedYAMLError as error:
+        return _Builder(positions, problems).build(documents[0], path, 0) if documents else None
+    except yaml.YAMLError as error:
+        if or_text:
+            return text
         problems.append(_syntax(error, text, positions))
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:
         problems.append(Finding("error", (), f"is no YAML: {error}", "", positions.file))
     except _Stop:
         pass
@@ -138,8 +150,10 @@ def _is_too_deep(text: str, positions: Positions, problems: list[Finding]) -> bo
     return False
 
 
-def _syntax(error: yaml.MarkedYAMLError, text: str, positions: Positions) -> Finding:
+def _syntax(error: yaml.YAMLError, text: str, positions: Positions) -> Finding:
     """What the YAML parser says, in words of ours where they are clearer."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return Finding("error", (), f"is no YAML: {error}", "", positions.file)
     mark = error.problem_mark or error.context_mark
     place = positions.at(mark) if mark else Place(positions.file)
     lines = _BREAK.split(text)
@@ -152,6 +166,14 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, positions: Positions) -> Fin
         return Finding("error", (), message, fix, *place)
     context = f" {error.context}" if error.context else ""
     return Finding("error", (), f"the YAML cannot be read{context}: {problem}", "", *place)
+
+
+def _keeps_text(path: Path) -> bool:
+    """Whether numbers at the path are kept as text, and so as they are written: 010 and 1.10 are neither 8 nor 1.1."""
+    if path[:1] in (("environment",), ("outputs",)) and path[-1:] == ("version",):
+        return True
+    inner = path[1:] if path[:1] == ("environment",) else path
+    return len(inner) == 2 and inner[0] in ("tags", "properties", "environment_variables")
 
 
 class _Stop(Exception):
@@ -192,6 +214,8 @@ class _Builder:
                 return None
             if name == "bool":
                 return self._constructor.bool_values[node.value.lower()]
+            if name in ("int", "float") and _keeps_text(path):
+                return node.value
             if name in ("int", "float") and len(node.value) < 400:
                 made = self._constructor
                 return made.construct_yaml_int(node) if name == "int" else made.construct_yaml_float(node)

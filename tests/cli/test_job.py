@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -167,14 +166,14 @@ def test_ctrl_c_detaches_without_a_terminal(work: Path) -> None:
     assert process.stdout.readline() == b"[rank 0] up\n"
     process.send_signal(signal.SIGINT)
     err = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 130
+    assert process.returncode == 0, "130 is the code of a run that was cancelled"
     assert "the run goes on: jobsdk job stream long" in err
     run = jobs.get("long")
     assert run.status == "Running"
     jobs.begin_cancel(run).result(30)
 
 
-@pytest.mark.parametrize(("answer", "status"), [(b"c\n", "Canceled"), (b"\n", "Running")])
+@pytest.mark.parametrize(("answer", "status"), [(b"c\n", "Canceled"), (b"\n", "Running"), (b"", "Running")])
 def test_ctrl_c_asks_on_a_terminal(work: Path, answer: bytes, status: str) -> None:
     import pty
 
@@ -191,9 +190,12 @@ def test_ctrl_c_asks_on_a_terminal(work: Path, answer: bytes, status: str) -> No
     asked = b""
     while b"ancel it?" not in asked:
         asked += os.read(ours, 4096)
-    os.write(ours, answer)
+    if answer:
+        os.write(ours, answer)
+    else:
+        process.send_signal(signal.SIGINT)
     process.stdout.read()
-    assert process.wait(60) == 130
+    assert process.wait(60) == (130 if status == "Canceled" else 0)
     run = jobs.get("long")
     assert run.status == status
     jobs.begin_cancel(run).result(30)
@@ -261,6 +263,8 @@ def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
         (["job", "list", "--status", "finished"], "there is no status 'finished'"),
         (["job", "list", "-o", "xml"], "'xml' is not one of"),
         (["job", "update", "x"], "Missing option '--set'"),
+        (["job", "update", "x", "--set", "a..b=3"], "'a..b=3' is no override (write it as key.key=value)"),
+        (["job", "update", "x", "--set", "tags.a=" + "[" * 20_000], "levels deep"),
         (["compute", "show", "nowhere"], "there is no compute 'nowhere'"),
         (["completion", "csh"], "'csh' is not one of"),
     ],
@@ -280,21 +284,3 @@ def test_a_run_without_its_files_can_be_shown(jobsdk: Jobsdk, home: Path) -> Non
     assert jobsdk("job", "show", "empty").code == 0
     assert jobsdk("job", "list").code == 0
     assert jobsdk("job", "logs", "empty").code == 0
-
-
-def shown(value: Any) -> Any:
-    from jobsdk.cli.options import _plain
-
-    return _plain(value)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("2", 2), ("0.5", 0.5), ("true", True), ("null", None), ("", None), ("two", "two"), ("'2'", "2"),
-        ("a: b", "a: b"), ("{a: 1}", {"a": 1}), ("[1, b]", [1, "b"]), ("2026-01-01", "2026-01-01"), ("{", "{"),
-        ("- x", "- x"), ("echo '", "echo '"),
-    ],
-)  # fmt: skip
-def test_values_are_read_as_yaml_reads_scalars(text: str, value: Any) -> None:
-    assert shown(text) == value

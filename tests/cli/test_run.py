@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import time
@@ -72,7 +73,7 @@ def test_a_missing_launcher_is_said_before_anything_starts(jobsdk: Jobsdk, tmp_p
         (["run", "--distribution", "mip", "true"], "'mip' is not one of"),
         (["run", "--distribution", "tensorflow", "--processes", "2", "true"], "use --nodes"),
         (["run", "--compute", "nowhere", "true"], "--compute local"),
-        (["run", "--set", "nonsense", "true"], "'nonsense' is not of the form"),
+        (["run", "--set", "nonsense", "true"], "'nonsense' is no override"),
         (["run", "--set", "resorces.instance_count=2", "true"], "did you mean"),
     ],
 )
@@ -133,3 +134,28 @@ def test_colours_are_on_a_terminal_only(no_colour: bool) -> None:
     assert process.returncode == 0
     prefix = b"[rank 0]" if no_colour else b"\x1b[36m[rank 0]\x1b[0m"
     assert shown.replace(b"\r\n", b"\n") == prefix + b" hello\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "2>/dev/full", "<&-"])
+def test_the_jobs_code_counts_whatever_happened_to_the_streams(work: Path, closed: str) -> None:
+    line = f"{shlex.join([*ARGV, 'run', '--', 'sh', '-c', 'exit 4'])} {closed}"
+    assert subprocess.run(["bash", "-c", line], cwd=work, check=False, timeout=60).returncode == 4
+
+
+def test_a_run_whose_output_nobody_can_take_is_cancelled(work: Path) -> None:
+    line = f"{shlex.join([*ARGV, 'run', '--', 'sh', '-c', 'echo up; exec sleep 600'])} >/dev/full"
+    assert subprocess.run(["bash", "-c", line], cwd=work, check=False, timeout=60).returncode == 2
+    (run,) = MLClient().jobs.list()
+    assert run.wait(30).status == "Canceled"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("delay", [0.02, 0.06, 0.1, 0.15, 0.25])
+def test_a_signal_at_any_moment_leaves_nothing_running(work: Path, signum: int, delay: float) -> None:
+    process = subprocess.Popen([*ARGV, "run", "--", "sleep", "600"], cwd=work, stderr=subprocess.PIPE, text=True)
+    time.sleep(delay)  # the moment is the test
+    process.send_signal(signum)
+    err = process.communicate(timeout=60)[1]
+    assert "Traceback" not in err or delay < 0.05, err  # before our first line Python itself answers Ctrl-C
+    for run in MLClient().jobs.list():
+        assert run.wait(30).status == "Canceled"

@@ -504,3 +504,31 @@ def test_every_public_class_and_field_is_documented() -> None:
     for model in (*models, QueueSettings, RayDistribution, *DISTRIBUTIONS, *SERVICE.models, *IDENTITY.models):
         assert model.__doc__
         assert all(spec.doc for spec in model._fields.values()), model
+
+
+def test_all_that_is_wrong_with_the_parameters_is_told_at_once() -> None:
+    with pytest.raises(ValidationError) as caught:
+        command(comand="x", timeout=-3, distribution={"type": "tourch"})  # type: ignore[call-arg]
+    paths = {finding.path for finding in caught.value.findings}
+    assert paths == {("comand",), ("limits", "timeout"), ("distribution", "type")}
+    with pytest.raises(ValidationError, match=r"command\(command="):
+        command("echo")  # type: ignore[misc]
+
+
+def test_misspelt_parameters_of_set_resources() -> None:
+    job = command(command="x")
+    with pytest.raises(ValidationError, match="did you mean 'instance_count'"):
+        job.set_resources(instance_cout=3, shm_size="1g")  # type: ignore[call-arg]
+    assert job.resources.shm_size is None
+
+
+def test_a_distribution_with_an_empty_type() -> None:
+    with pytest.raises(ValidationError, match=r"has no type\. Fix: add 'type': pytorch"):
+        command(command="x", distribution={"type": None})
+
+
+def test_models_can_be_subscripted() -> None:
+    job = command(command="x", outputs={"m": {"path": "x"}})
+    assert job.outputs["m"]["path"] == "x"  # type: ignore[index]
+    with pytest.raises(KeyError):
+        job.outputs["m"]["pth"]  # type: ignore[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,27 @@ def test_paths_are_read_at_the_time_of_use(folder: Path, monkeypatch: pytest.Mon
     assert [dotted(finding.path) for finding in job.findings()] == ["code"]
     job.base_path = folder
     assert job.findings() == ()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"code": "x" * 500},
+        {"code": ".", "command": f"python {'x' * 300}.py"},
+        {"environment": {"build": {"path": ".", "dockerfile_path": "x" * 300}}},
+        {"environment": {"image": "i", "conda_file": "x" * 300}},
+        {"distribution": {"type": "deepspeed", "config": "x" * 300}},
+        {"inputs": {"a": {"path": "x" * 300}}, "command": "echo ${{inputs.a}}"},
+    ],
+)
+def test_names_that_are_too_long_are_of_no_file(fields: dict[str, Any]) -> None:
+    _, findings = read_job({"command": "echo", **fields})
+    assert [finding.is_error for finding in findings] == [True]
+
+
+@pytest.mark.parametrize("environment", ["file:fifo", {"image": "i", "conda_file": "fifo"}])
+def test_environment_files_are_regular_files(environment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    _, findings = read_job({"command": "echo", "environment": environment})
+    assert ["is not a regular file" in finding.message for finding in findings] == [True]

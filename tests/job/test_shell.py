@@ -15,12 +15,17 @@ from jobsdk.job.shell import launcher, scripts, simple_commands
         ("python train.py --epochs 3", ["train.py"]),
         ("python3.11 -u -W ignore sub/train.py", ["sub/train.py"]),
         ("/usr/bin/python ./train.py", ["./train.py"]),
-        ("bash -ex run.sh && python a.py; python b.py", ["run.sh", "a.py", "b.py"]),
+        ("bash -ex run.sh && python a.py; python b.py", ["run.sh"]),
         ("bash -o pipefail run.sh", ["run.sh"]),
         ("A=1 B='x y' nohup python a.py &", ["a.py"]),
         ("sudo -E bash setup.sh", ["setup.sh"]),
         ("./run.sh --x", ["./run.sh"]),
-        ("pip install -r requirements.txt && python a.py", ["a.py"]),
+        ("python --check-hash-based-pycs always -Xdev a.py", ["a.py"]),
+        ("python -Wignore -X importtime a.py", ["a.py"]),
+        ("python train.py || python nope.py", ["train.py"]),
+        ("set -e; export A=1 && ulimit -n 9; echo hi; source x/bin/activate; nvidia-smi; env; python a.py", ["a.py"]),
+        ("pip list && python -V && mkdir -p out && python a.py", ["a.py"]),
+        ("ls a.py && python 'a'.py", ["a.py"]),
         ("echo hi\n# python no.py\npython a.py", ["a.py"]),
         ("python a.py \\\n  --x 1", ["a.py"]),
         ("(python a.py)", ["a.py"]),
@@ -28,6 +33,18 @@ from jobsdk.job.shell import launcher, scripts, simple_commands
         ("python a.py | tee log", ["a.py"]),
         # what cannot be known
         ("cd sub && python train.py", []),
+        ("env --chdir=sub python a.py", []),
+        ("pip install . && python build/x.py", []),
+        ("python -m pip install x && python made.py", []),
+        ("echo 'x' > made.py && python made.py", []),
+        ("source ./make.sh && python made.py", []),
+        ('echo "$(git clone x)" && python x/a.py', []),
+        ("echo $(make) && python made.py", []),
+        ("echo `make` && python made.py", []),
+        ("true || python no.py", []),
+        ("python -h x.py", []),
+        ("python -V x.py", []),
+        ("bash --version x.sh", []),
         ("git clone x && python x/a.py", []),
         ("curl -O https://x/a.py; python a.py", []),
         ("cat > a.py <<EOF\nprint(1)\nEOF\npython a.py", []),
@@ -49,6 +66,16 @@ from jobsdk.job.shell import launcher, scripts, simple_commands
 )
 def test_scripts(command: str, named: list[str]) -> None:
     assert list(scripts(command)) == named
+
+
+def test_words_know_where_they_are() -> None:
+    text = "ls 'a b' \\\n # no\n/bin/torchrun a.py"
+    (_, name), (program, script) = simple_commands(text)
+    assert (name, name.offset) == ("a b", text.index("'a b'"))
+    assert (program.offset, script.offset) == (text.index("/bin"), text.index("a.py"))
+    found = launcher(text)
+    assert found is not None
+    assert found.offset == text.index("torchrun")
 
 
 @pytest.mark.parametrize(

@@ -354,16 +354,98 @@ def test_wrong_overrides(override: dict[str, Any], says: str, tmp_path: Path) ->
         ("a=", {"a": ""}),
         ("a=null", {"a": None}),
         ("a='2'", {"a": "2"}),
+        ("a=1e-3", {"a": "1e-3"}),
+        ("a=[1", {"a": "[1"}),
+        ("a=echo '", {"a": "echo '"}),
+        ("a=b: c", {"a": "b: c"}),
+        ("a=- b", {"a": "- b"}),
+        ("a=2026-01-01", {"a": "2026-01-01"}),
+        ("a=b # c", {"a": "b # c"}),
+        ("a=!b c", {"a": "!b c"}),
+        ("a=b\nc", {"a": "b\nc"}),
+        ("a='b # c'", {"a": "b # c"}),
+        ("tags.a=010", {"tags.a": "010"}),
+        ("tags.a.b=1.10", {"tags.a.b": "1.10"}),
+        ("resources.instance_count=010", {"resources.instance_count": 8}),
     ],
 )
 def test_overrides_as_text(text: str, override: dict[str, Any]) -> None:
     assert parse_override(text) == override
 
 
-@pytest.mark.parametrize("text", ["a", "=2", "a..b=1", "a=[1", "a=!x y", ""])
+@pytest.mark.parametrize(
+    "text", ["a", "=2", "a..b=1", ".a=1", "", "a={b: 1, b: 2}", "a=" + "[" * 20_000, "a=" + "1" * 6_000]
+)
 def test_texts_that_are_no_override(text: str) -> None:
     with pytest.raises(ValidationError, match="--set: error:"):
         parse_override(text)
+
+
+def test_what_an_override_adds_is_blamed_on_it(tmp_path: Path) -> None:
+    file = tmp_path / "job.yml"
+    file.write_text("command: x\ndistribution:\nresources: {shm_size: 1g}\n")
+    overrides = {"resorces.instance_count": 2, "distribution.process_count_per_instance": 2, "resources.shm_size": "x"}
+    _, findings = read_job(file, overrides)
+    assert {(finding.path[0], finding.file, finding.line) for finding in findings} == {
+        ("resorces", "--set", None), ("distribution", "--set", None), ("resources", "--set", None),
+    }  # fmt: skip
+    _, findings = read_job(file, {"resources.instance_cout": 2, "limits.timeout": 1})
+    assert [(finding.path, finding.file) for finding in findings] == [(("resources", "instance_cout"), "--set")]
+
+
+@pytest.mark.parametrize("override", ["a=b", ["a=b"], 5, [5], [None]])
+def test_what_is_no_override(override: Any) -> None:
+    with pytest.raises(ValidationError, match=r"--set: error: .* is no override"):
+        load_job({"command": "x"}, override)
+
+
+def test_one_mapping_is_an_override() -> None:
+    assert load_job({"command": "x"}, {"resources.instance_count": 2}).resources.instance_count == 2
+
+
+def test_text_maps_keep_numbers_as_they_are_written(tmp_path: Path) -> None:
+    written = "{a: 010, b: 1_000, c: 12:30:45, d: 0x1F, e: 1.10}"
+    file = tmp_path / "job.yml"
+    file.write_text(
+        f"command: x\nenvironment_variables: {written}\ntags: {written}\nenvironment: {{image: i, version: 1.10}}\n"
+        "resources: {properties: {a: 1.10}}\n"
+    )
+    job = load_job(file)
+    assert job.tags == job.environment_variables == {
+        "a": "010", "b": "1_000", "c": "12:30:45", "d": "0x1F", "e": "1.10",
+    }  # fmt: skip
+    assert (job.environment.version, job.resources.properties) == ("1.10", {"a": 1.1})  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "column"),
+    [
+        ("command: echo ${{inputs.e}} ${{inputs.e", 2, 29),
+        ("command: ls xtrane.py && python trane.py", 2, 33),
+        ("command: >\n  python\n  trane.py\n# trane.py", 4, 3),
+        ("command: 'python \"tran\"e.py'\n# trane.py", 2, 10),
+    ],
+)
+def test_the_right_occurrence_is_pointed_at(written: str, line: int, column: int, tmp_path: Path) -> None:
+    file = tmp_path / "job.yml"
+    file.write_text(f"inputs: {{e: 1}}\n{written}\ncode: .\n")
+    errors = [finding for finding in read_job(file)[1] if finding.is_error]
+    assert [(finding.line, finding.column) for finding in errors] == [(line, column)]
+
+
+def test_a_changed_value_is_not_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "job.yml"
+    file.write_text("command: x\nresources:\n  shm_size: 1g\n  instance_count: 2\n")
+    job = load_job(file)
+    assert [finding.line for finding in job.findings()] == [4]
+    job.resources.instance_count = 3
+    assert [finding.line for finding in job.findings()] == [3]  # where the resources begin
+
+
+def test_many_findings_are_counted() -> None:
+    _, findings = read_job({"command": "x", "tags": {f"a{number}": [] for number in range(1000)}})
+    assert len(findings) == 101
+    assert str(findings[-1]) == "error: tags: and 900 more like these"
 
 
 def test_strict(tmp_path: Path) -> None:
