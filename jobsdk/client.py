@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk import compute as computes
-from jobsdk.errors import JobsdkError
+from jobsdk.errors import ComputeError, JobsdkError
 from jobsdk.run import CHANGEABLE, Run
 from jobsdk.runs import RunFolder, generate_name
 
@@ -77,6 +77,21 @@ class Cancellation:
     def result(self, timeout: float | None = None) -> None:
         """The same as `wait`: Azure ML's gives nothing either."""
         self.wait(timeout)
+
+
+def compute_findings(job: CommandJob) -> list[Finding]:
+    """What the compute of a valid job cannot do of it (errors) or does not heed (warnings).
+
+    A compute that is not configured here is a warning: the job may be right, and only submitting it needs the compute.
+    """
+    from jobsdk.job.findings import Finding
+    from jobsdk.plan import make_plan
+
+    try:
+        target = computes.resolve(job.compute)
+    except ComputeError as error:
+        return job.located([Finding("warning", ("compute",), str(error))])
+    return job.located(target.judge(job, make_plan(job, name=job.name or "run")))
 
 
 class JobOperations:
@@ -180,8 +195,11 @@ class JobOperations:
         return Run(run.folder)
 
     def validate(self, job: CommandJob, *, strict: bool = False) -> Validation:
-        """Everything that is wrong or doubtful about a job, without network."""
-        return Validation(job.findings(strict=strict))
+        """Everything that is wrong or doubtful about a job, and what its compute makes of it, without network."""
+        findings = job.findings(strict=strict)
+        if any(finding.is_error for finding in findings):
+            return Validation(findings)  # the compute would only repeat it
+        return Validation((*findings, *compute_findings(job)))
 
     # -- finding -------------------------------------------------------------------------------------------------
 

@@ -65,11 +65,21 @@ def create(
 
 @click.command()
 @job_options
+@compute_option()
 @output_option("table", "json", "yaml")
 @click.pass_context
-def validate(context: click.Context, file: str, settings: Settings, strict: bool, form: str) -> None:
+def validate(
+    context: click.Context, file: str, settings: Settings, strict: bool, compute: str | None, form: str
+) -> None:
     """Say everything that is wrong or doubtful in FILE, without network. Exit code 0 if it is valid, 2 if not."""
-    _, findings = read(file, settings, strict)
+    job, found = read(file, settings, strict)
+    findings = list(found)
+    if job is not None and not any(finding.is_error for finding in findings):
+        from jobsdk.client import compute_findings
+
+        if compute is not None:
+            job.compute = compute
+        findings += compute_findings(job)
     errors = sum(finding.is_error for finding in findings)
     if form == "table":
         say_findings(findings)

@@ -23,7 +23,7 @@ from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, Que
 from jobsdk.job.services import SERVICE, JobService
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path as FilePath
 
     from jobsdk.explain import Explanation
@@ -197,6 +197,13 @@ class CommandJob(Model, hints=_HINTS):
         self.check((), report)
         rules.judge(self, report)
         return tuple(in_order(report.findings))
+
+    def located(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings with the places in the job file that their paths lead to, where these are known."""
+        report = Report(self._places)
+        for finding in findings:
+            (report.error if finding.is_error else report.warn)(finding.path, finding.message, finding.fix)
+        return report.findings
 
     def validate(self, *, strict: bool = False) -> tuple[Finding, ...]:
         """Raises `ValidationError` if the job cannot run; returns the warnings otherwise."""

@@ -284,3 +284,13 @@ def test_a_run_without_its_files_can_be_shown(jobsdk: Jobsdk, home: Path) -> Non
     assert jobsdk("job", "show", "empty").code == 0
     assert jobsdk("job", "list").code == 0
     assert jobsdk("job", "logs", "empty").code == 0
+
+
+def test_validate_says_what_create_would_say_of_the_compute(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "ray.yml").write_text("command: echo hi\ndistribution:\n  type: ray\n")
+    assert jobsdk("job", "validate", "-f", "ray.yml").code == jobsdk("job", "create", "-f", "ray.yml").code == 2
+    assert "ray.yml:3:3: error: distribution: no Ray cluster" in jobsdk("job", "validate", "-f", "ray.yml").err
+    (work / "far.yml").write_text("command: echo hi\ncompute: azureml:far\n")
+    elsewhere = jobsdk("job", "validate", "-f", "far.yml")
+    assert (elsewhere.code, "far.yml:2:10: warning: compute: there is no compute 'far'" in elsewhere.err) == (0, True)
+    assert jobsdk("job", "validate", "-f", "far.yml", "--compute", "local").err == ""
