@@ -252,7 +252,8 @@ class _Builder:
             if not isinstance(each, yaml.MappingNode):
                 self._problem(each, path, "'<<' takes a mapping or a list of mappings", "give it the alias of one")
                 continue
-            for name, value in self.build(each, path, depth + 1).items():
+            brought = self.build(each, path, depth + 1)
+            for name, value in (brought or {}).items():  # nothing where the mapping itself was refused
                 merged.setdefault(name, value)
 
     def _problem(self, node: Any, path: Path, message: str, fix: str) -> None:

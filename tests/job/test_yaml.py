@@ -465,3 +465,9 @@ def test_environment_files(tmp_path: Path) -> None:
     environment, findings = read_environment(tmp_path / "env.yml")
     assert environment is None
     assert (findings[0].line, findings[0].column) == (1, 8)
+
+
+def test_a_merged_mapping_that_is_refused_is_one_finding() -> None:
+    job, findings = read_job(io.StringIO("base: &b !python/object {a: 1}\ncommand: x\ntags:\n  <<: *b\n"))
+    assert job is None
+    assert any(finding.is_error and finding.line == 1 for finding in findings)
