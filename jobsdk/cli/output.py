@@ -58,7 +58,11 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for number, column in enumerate(zip(columns, *rows, strict=True)):
+            # A cut name could not be used; on a narrow terminal it is the later columns that give way.
+            kept = number < 2
+            table.add_column(column[0], no_wrap=True, min_width=max(map(len, column)) if kept else None)
         for row in rows:
             table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
         Console().print(table)
