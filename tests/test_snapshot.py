@@ -6,6 +6,8 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -325,14 +327,26 @@ def test_a_file_that_cannot_be_read_is_named_and_no_half_copy_stays(tmp_path: Pa
     assert not (tmp_path / "copy").exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    code = write(tmp_path, {"closed/x": ""})
-    (code / "closed").chmod(0)
+@contextmanager
+def as_an_ordinary_user() -> Iterator[None]:
+    """Root may read everything; as nobody, a closed folder is closed."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
     try:
-        with pytest.raises(JobsdkError, match=r"cannot read .*/closed: Permission denied"):
-            scan(code)
+        yield
     finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_a_folder_that_cannot_be_read_is_named() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        os.chmod(folder, 0o755)
+        code = write(Path(folder), {"closed/x": ""})
+        (code / "closed").chmod(0)
+        with as_an_ordinary_user(), pytest.raises(JobsdkError, match=r"cannot read .*/closed: Permission denied"):
+            scan(code)
         (code / "closed").chmod(0o700)
 
 
