@@ -97,10 +97,15 @@ def validate(
 @output_option("text", "json", "yaml")
 def explain(file: str, settings: Settings, strict: bool, compute: str | None, ranks: str | None, form: str) -> None:
     """Show every process of the job: its node, role and rank, its environment, its command."""
+    from jobsdk.client import compute_findings
     from jobsdk.explain import explain as explain_job
     from jobsdk.logs import parse_ranks
 
-    explanation = explain_job(load(file, settings, strict), compute=compute)
+    job = load(file, settings, strict)
+    if compute is not None:
+        job.compute = compute
+    explanation = explain_job(job)
+    say_findings(compute_findings(job))
     try:
         chosen = parse_ranks(ranks, len(explanation))
     except ValueError as error:

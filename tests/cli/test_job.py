@@ -293,4 +293,6 @@ def test_validate_says_what_create_would_say_of_the_compute(jobsdk: Jobsdk, work
     (work / "far.yml").write_text("command: echo hi\ncompute: azureml:far\n")
     elsewhere = jobsdk("job", "validate", "-f", "far.yml")
     assert (elsewhere.code, "far.yml:2:10: warning: compute: there is no compute 'far'" in elsewhere.err) == (0, True)
+    shown = jobsdk("job", "explain", "-f", "far.yml")
+    assert (shown.code, "there is no compute 'far'" in shown.err, "RANK=0" in shown.out) == (0, True, True)
     assert jobsdk("job", "validate", "-f", "far.yml", "--compute", "local").err == ""
