@@ -7,10 +7,11 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from jobsdk import compute as computes
 from jobsdk.errors import ComputeError, JobsdkError
+from jobsdk.job.paths import working_directory
 from jobsdk.run import CHANGEABLE, Run
 from jobsdk.runs import RunFolder, generate_name
 
@@ -90,7 +91,8 @@ def compute_findings(job: CommandJob) -> list[Finding]:
     try:
         target = computes.resolve(job.compute)
     except ComputeError as error:
-        return job.located([Finding("warning", ("compute",), str(error))])
+        message, _, fix = str(error).partition(" Fix: ")
+        return job.located([Finding("warning", ("compute",), message, fix)])
     return job.located(target.judge(job, make_plan(job, name=job.name or "run")))
 
 
@@ -319,12 +321,26 @@ class JobOperations:
 class MLClient:
     """The entry to runs on this machine and on configured computes: `MLClient().jobs`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *given: Any, **named: Any) -> None:
+        if given or named:
+            raise JobsdkError(_no("workspace, and needs no credentials"))
         self.jobs = JobOperations()
+
+    @classmethod
+    def from_config(cls, *given: Any, **named: Any) -> NoReturn:
+        """Azure ML's; raises JobsdkError."""
+        raise JobsdkError(_no("MLClient.from_config"))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(_no(f"MLClient().{name}"))
 
     def create_or_update(self, job: CommandJob | Run, *, name: str | None = None, compute: str | None = None) -> Run:
         """Submit a job, or keep the changes of a run; see `JobOperations.create_or_update`."""
         return self.jobs.create_or_update(job, name=name, compute=compute)
+
+
+def _no(what: str) -> str:
+    return f"jobsdk has no {what}. Fix: MLClient(), without arguments, runs jobs with its .jobs"
 
 
 def _facts(compiled: Compiled) -> dict[str, Any]:
@@ -336,7 +352,7 @@ def _facts(compiled: Compiled) -> dict[str, Any]:
         "name": compiled.name,
         "created": time.time(),
         "display_name": job.display_name or compiled.name,
-        "experiment": job.experiment_name or os.path.basename(os.getcwd()) or "Default",
+        "experiment": job.experiment_name or os.path.basename(working_directory()) or "Default",
         "tags": dict(job.tags),
         "properties": dict(job.properties),
         "description": job.description,

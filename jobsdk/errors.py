@@ -42,6 +42,10 @@ class RunExists(JobsdkError):
     """A run of this name exists already."""
 
 
+class FileExists(JobsdkError, FileExistsError):
+    """A file that was to be written exists already."""
+
+
 class JobFailed(JobsdkError):
     """A run ended other than Completed. `report` is its report: status, exit code and the cause."""
 

@@ -94,13 +94,17 @@ class Run:
 
     @property
     def outputs(self) -> Items:
-        """The named outputs: `run.outputs.model.path` is a path that another job can take as an input."""
+        """The named outputs: `run.outputs.model.path` is a path that another job can take as an input.
+
+        `default` is what the script wrote to ./outputs.
+        """
         from jobsdk.job.findings import Report
         from jobsdk.job.io import OUTPUTS
 
         given = self.folder.plan().get("outputs", {})
         paths = self.target.outputs(self.folder)
-        values = {name: {"type": given[name]["type"], "path": path} for name, path in paths.items()}
+        values = {"default": {"path": str(self.folder.path / "outputs" / "default")}}
+        values.update({name: {"type": given[name]["type"], "path": path} for name, path in paths.items()})
         outputs: Items = OUTPUTS.structure(values, ("outputs",), Report())
         return outputs
 
@@ -146,7 +150,8 @@ class Run:
         try:
             self.logs(ranks=ranks, tail=tail, out=out, follow=True)
         except KeyboardInterrupt:
-            self._say("the run goes on; .stream() shows it again, .cancel() ends it")
+            again = f"jobsdk job stream {self.name}, or .stream()"
+            self._say(f"the run goes on: {again}, shows it again; jobsdk job cancel {self.name}, or .cancel(), ends it")
             raise
         self._index()
         self._raise_failure(("Completed", "Canceled"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from jobsdk.bootstrap import events as writing
 from jobsdk.bootstrap import layout, processes
-from jobsdk.errors import RunExists, RunNotFound
+from jobsdk.errors import JobsdkError, RunExists, RunNotFound
 
 #: The states in which a run can end.
 TERMINAL = ("Completed", "Failed", "Canceled", "TimedOut", "Lost")
@@ -41,6 +41,16 @@ def home() -> Path:
     data = os.environ.get("XDG_DATA_HOME", "")
     # The XDG specification: a relative path there is to be ignored.
     return (Path(data) if os.path.isabs(data) else Path.home() / ".local/share") / "jobsdk"
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a folder in `home()`, and return it. Raises JobsdkError if it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fix = f"set JOBSDK_HOME (now {os.environ.get('JOBSDK_HOME') or 'not set'}) to a folder that can be written"
+        raise JobsdkError(f"{folder} cannot be made: {error.strerror}. Fix: {fix}") from None
+    return folder
 
 
 def generate_name() -> str:
@@ -138,7 +148,7 @@ class RunFolder:
     def create(cls, name: str) -> RunFolder:
         """Make the folder of a new run. Raises RunExists if there is one of that name."""
         folder = cls(runs_folder() / name)
-        folder.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.path.parent)
         try:
             folder.path.mkdir()
         except FileExistsError:
@@ -150,13 +160,22 @@ class RunFolder:
 
     @classmethod
     def find(cls, name: str) -> RunFolder:
-        """The folder of a run. Raises RunNotFound, with the nearest names there are."""
+        """The folder of a run, whose name may be cut where no other run's begins so.
+
+        Raises RunNotFound, with the nearest names there are.
+        """
         folder = cls(runs_folder() / name)
         if name and "/" not in name and name not in (".", "..") and folder.path.is_dir():
             return folder
         from jobsdk.job.findings import nearest, show
 
-        near = nearest(name, (run.name for run in cls.all()))
+        names = [run.name for run in cls.all()]
+        begun = sorted(known for known in names if name and known.startswith(name))
+        if len(begun) == 1:
+            return cls(runs_folder() / begun[0])
+        if begun:
+            raise RunNotFound(f"{len(begun)} runs have names that begin with {show(name)}: {', '.join(begun[:5])}")
+        near = nearest(name, names)
         hint = f"did you mean {near!r}?" if near else "`jobsdk job list` shows the runs there are"
         raise RunNotFound(f"there is no run named {show(name)} in {runs_folder()}: {hint}")
 

@@ -267,6 +267,7 @@ def test_warnings_are_told_once_and_kept_with_the_run(caplog: pytest.LogCaptureF
     job = in_shell("ls -A", code="src", instance_type="Standard_NC6", environment="azureml:env:1")
     run = jobs.create_or_update(job)
     assert [record.message.split(":")[0] for record in caplog.records][:2] == ["environment", "resources.instance_type"]
+    assert "Fix: start jobsdk with the Python" in caplog.records[0].message
     assert "id_rsa" in caplog.records[2].message
     kept = [event["message"] for event in run.folder.events() if event["event"] == "warning"]
     assert kept == [record.message for record in caplog.records]
@@ -361,3 +362,37 @@ def test_many_submissions_at_once() -> None:
     for run in found:
         assert streamed(run) == f"[rank 0] {run.name}\n".encode()
     assert {run.name for run in jobs.list()} == {run.name for run in found}
+
+
+def test_what_is_only_azure_mls_is_said_so() -> None:
+    for use in (MLClient.from_config, lambda: MLClient("credential")):
+        with pytest.raises(JobsdkError, match=r"MLClient\(\), without arguments, runs jobs"):
+            use()
+    with pytest.raises(AttributeError, match="runs jobs"):
+        _ = MLClient().data
+    assert not hasattr(MLClient(), "models")
+
+
+def test_outputs_by_name() -> None:
+    run = jobs.create_or_update(
+        in_shell("mkdir -p outputs; echo x > outputs/f; ls ${{outputs.model}}", outputs={"model": {}})
+    )
+    assert (Path(run.wait().outputs.default.path) / "f").read_text() == "x\n"
+    with pytest.raises(AttributeError, match=r"there is no 'zzz' here; there are default, model"):
+        _ = run.outputs.zzz
+
+
+def test_an_interrupted_stream_says_that_the_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = jobs.create_or_update(in_shell("true")).wait()
+
+    def interrupted(**_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "logs", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.stream()
+    err = capsys.readouterr().err
+    assert f"the run goes on: jobsdk job stream {run.name}" in err
+    assert f"jobsdk job cancel {run.name}" in err

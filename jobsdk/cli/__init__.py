@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(arguments, prog_name="jobsdk", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return USAGE
     except click.UsageError as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.1 exits with 0 instead
+            click.echo(error.format_message())
+            return USAGE
         where = error.ctx.command_path if error.ctx is not None else "jobsdk"
         return _complain(f"{error.format_message()} ('{where} --help' shows the usage)")
     except click.ClickException as error:

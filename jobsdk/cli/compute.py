@@ -22,6 +22,8 @@ def list_computes(form: str) -> None:
     """List the computes there are."""
     found = computes.configuration()
     records = [_record(entry, found.default) for entry in found.computes.values()]
+    if found.default not in found.computes:
+        records.append(_record(computes.Entry(found.default, "not configured", {}, found.default_file), found.default))
     if form == "table":
         rows = [(one["name"], one["type"], "yes" if one["default"] else "", one["file"] or "") for one in records]
         show_table(("NAME", "TYPE", "DEFAULT", "FILE"), rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import Any
 
@@ -11,8 +10,16 @@ import click
 from jobsdk.cli.options import compute_option, set_option
 from jobsdk.cli.output import warn
 
+#: What torchrun calls the same; not shown in the help.
+_TORCHRUN = {"nnodes": "nodes", "nproc_per_node": "processes", "nproc-per-node": "processes"}
 
-@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+
+@click.command(
+    context_settings={
+        "allow_interspersed_args": False,
+        "token_normalize_func": lambda token: _TORCHRUN.get(token, token),
+    }
+)
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes; on local, of this machine.")
 @click.option("--processes", type=click.IntRange(1), help="Processes on each node.  [default: 1]")
 @click.option(
@@ -42,10 +49,13 @@ def run(
         jobsdk run --nodes 2 --processes 4 -- python train.py --epochs 3
     """
     from jobsdk.client import JobOperations
+    from jobsdk.job.paths import working_directory
 
+    if command[0].endswith((".yml", ".yaml")):
+        context.fail(f"{command[0]} is no command: did you mean 'jobsdk job create -f {command[0]}'?")
     fields: dict[str, Any] = {
         "command": shlex.join(command),
-        "code": os.getcwd(),
+        "code": working_directory(),
         "distribution": {"type": distribution},
         "resources": {"instance_count": nodes},
     }

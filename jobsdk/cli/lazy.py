@@ -32,7 +32,8 @@ class LazyGroup(click.Group):
         if args and args[0] not in self._members and not args[0].startswith("-"):
             from jobsdk.job.findings import nearest
 
-            near = nearest(args[0], self._members)
+            within = (name for name in self._members if args[0] in getattr(self.get_command(ctx, name), "_members", ()))
+            near = next((f"{ctx.command_path} {name} {args[0]}" for name in within), nearest(args[0], self._members))
             hint = f"Did you mean {near!r}?" if near else f"There are {', '.join(self._members)}."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

@@ -44,7 +44,7 @@ def list_runs(
     form: str,
 ) -> None:
     """List the runs that fit all that is given, the newest first."""
-    from jobsdk.cli.records import COLUMNS, run_record, run_row
+    from jobsdk.cli.records import COLUMNS, DISPENSABLE, run_record, run_row
 
     try:
         runs = JobOperations().list(
@@ -58,7 +58,7 @@ def list_runs(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if form == "table":
-        show_table(COLUMNS, [run_row(run) for run in runs])
+        show_table(COLUMNS, [run_row(run) for run in runs], DISPENSABLE)
     else:
         show_data([run_record(run) for run in runs], form)
 

@@ -50,26 +50,34 @@ def show(data: Any, form: str) -> None:
         click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under their heads: with rich on a terminal, else as aligned plain text."""
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], dispensable: Sequence[str] = ()) -> None:
+    """Print rows under their heads: with rich on a terminal, else as aligned plain text.
+
+    On a terminal that is too narrow the `dispensable` columns are left out, the first of them first; no cell is cut.
+    """
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     if sys.stdout.isatty():
         from rich import box
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for number, column in enumerate(zip(columns, *rows, strict=True)):
-            # A cut name could not be used; on a narrow terminal it is the later columns that give way.
-            kept = number < 2
-            table.add_column(column[0], no_wrap=True, min_width=max(map(len, column)) if kept else None)
+        console, shown = Console(), dict(enumerate(widths))
+        for name in dispensable:
+            if _table_width(shown.values()) > console.width:
+                del shown[columns.index(name)]
+        console.width = max(console.width, _table_width(shown.values()))  # the terminal wraps, rich would cut
+        table = Table(*(columns[at] for at in shown), box=box.SIMPLE_HEAD, pad_edge=False)
         for row in rows:
-            table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-        Console().print(table)
+            table.add_row(*(Text(row[at], style=_STYLES.get(row[at], "")) for at in shown))
+        console.print(table)
         return
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _table_width(widths: Iterable[int]) -> int:
+    return sum(width + 3 for width in widths) - 1  # two of padding and one between; the box draws blank edges
 
 
 _STYLES = {"Completed": "green", "Failed": "red", "Lost": "red", "TimedOut": "red", "Running": "cyan"}
@@ -87,4 +95,5 @@ def show_record(record: Mapping[str, Any], form: str) -> None:
         elif isinstance(value, list):
             value = ", ".join(map(str, value))
         if value not in (None, ""):
-            click.echo(f"{key.ljust(width)}  {value}")
+            lines = ("\n" + " " * (width + 2)).join(str(value).strip("\n").split("\n"))
+            click.echo(f"{key.ljust(width)}  {lines}")

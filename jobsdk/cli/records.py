@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from jobsdk.run import Run
 
 COLUMNS = ("NAME", "STATUS", "CODE", "EXPERIMENT", "COMPUTE", "NODES", "RANKS", "CREATED", "TOOK")
+#: What a narrow terminal does without, the first of them first.
+DISPENSABLE = ("COMPUTE", "NODES", "RANKS", "EXPERIMENT", "CREATED", "TOOK", "CODE")
 
 
 def run_record(run: Run) -> dict[str, Any]:

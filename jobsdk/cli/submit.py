@@ -42,7 +42,7 @@ def create(
     jobs = JobOperations()
     compiled = jobs.compile(job, name=name, compute=compute, build_env=build_env, strict=strict)
     if save_as is not None:
-        compiled.job.dump(save_as, overwrite=True)
+        compiled.job.dump(save_as)
     run = jobs.submit(compiled, warn)
     if stream:
         from jobsdk.cli.streaming import attend

@@ -11,11 +11,12 @@ wins. `local` is always there.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.errors import ComputeError
+from jobsdk.job.paths import working_directory
 
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
@@ -37,8 +38,11 @@ class Entry(NamedTuple):
 
 
 class Configuration(NamedTuple):
+    """All computes, and the name of the default with the file that it is from (None: no file names one)."""
+
     default: str
     computes: dict[str, Entry]
+    default_file: Path | None
 
 
 def user_file() -> Path:
@@ -48,7 +52,7 @@ def user_file() -> Path:
 
 
 def _project_file() -> Path | None:
-    here = os.getcwd()
+    here = working_directory()
     while not os.path.isfile(os.path.join(here, FILE)):
         here, below = os.path.dirname(here), here
         if here == below:
@@ -58,14 +62,16 @@ def _project_file() -> Path | None:
 
 def configuration() -> Configuration:
     """All computes there are. Raises ComputeError for a file that cannot be read."""
-    default, computes = LOCAL, {LOCAL: Entry(LOCAL, LOCAL, {}, None)}
+    default, default_file = LOCAL, None
+    computes = {LOCAL: Entry(LOCAL, LOCAL, {}, None)}
     for file in (_project_file(), user_file()):
         if file is not None and file.is_file():
             content = _read(file)
-            default = _bare(content.get("default") or default)
+            if content.get("default"):
+                default, default_file = _bare(content["default"]), file
             for name, settings in (content.get("computes") or {}).items():
                 computes[name] = _entry(str(name), settings, file)
-    return Configuration(default, computes)
+    return Configuration(default, computes, default_file)
 
 
 def _read(file: Path) -> Mapping[str, Any]:
@@ -81,19 +87,31 @@ def _read(file: Path) -> Mapping[str, Any]:
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise ComputeError(f"{file}: must be a mapping with the keys default and computes")
-    for key, kind in content.items():
-        if key not in ("default", "computes"):
-            raise ComputeError(f"{file}: there is no key {key!r} here: the keys are default and computes")
-        if kind is not None and not isinstance(kind, str if key == "default" else dict):
-            raise ComputeError(f"{file}: {key} must be {'a name' if key == 'default' else 'a mapping of names'}")
+    mistakes = list(_mistakes(content))
+    if mistakes:
+        raise ComputeError("\n".join(f"{file}: {mistake}" for mistake in mistakes))
     return content
 
 
-def _entry(name: str, settings: Any, file: Path) -> Entry:
-    if not isinstance(settings, dict) or not isinstance(settings.get("type"), str):
-        raise ComputeError(f"{file}: computes.{name} needs a type, as in {name}: {{type: {LOCAL}}}")
-    if name == LOCAL and settings["type"] != LOCAL:
-        raise ComputeError(f"{file}: computes.{LOCAL} is always this machine; give the other compute another name")
+def _mistakes(content: Mapping[Any, Any]) -> Iterator[str]:
+    """Everything that is wrong in the content of a file."""
+    for key in content:
+        if key not in ("default", "computes"):
+            yield f"there is no key {key!r} here: the keys are default and computes"
+    default, named = content.get("default"), content.get("computes")
+    if default is not None and not isinstance(default, str):
+        yield "default must be a name"
+    if named is not None and not isinstance(named, dict):
+        yield "computes must be a mapping of names"
+        return
+    for name, settings in (named or {}).items():
+        if not isinstance(settings, dict) or not isinstance(settings.get("type"), str):
+            yield f"computes.{name} needs a type, as in {name}: {{type: {LOCAL}}}"
+        elif name == LOCAL and settings["type"] != LOCAL:
+            yield f"computes.{LOCAL} is always this machine; give the other compute another name"
+
+
+def _entry(name: str, settings: dict[str, Any], file: Path) -> Entry:
     return Entry(name, settings["type"], {key: settings[key] for key in settings if key != "type"}, file)
 
 
@@ -107,7 +125,7 @@ def resolve(name: str | None) -> Compute:
     found = configuration()
     wanted = _bare(name) if name else found.default
     if wanted not in found.computes:
-        raise ComputeError(_unknown(wanted, found))
+        raise ComputeError(_unknown(wanted, found, is_default=not name))
     entry = found.computes[wanted]
     return _type(entry.type, entry.file)(entry.name, entry.settings)
 
@@ -127,15 +145,15 @@ def types() -> list[str]:
     return sorted({*_BUILT_IN, *(entry.name for entry in entry_points(group=_GROUP))})
 
 
-def _unknown(name: str, found: Configuration) -> str:
+def _unknown(name: str, found: Configuration, *, is_default: bool) -> str:
     from jobsdk.job.findings import nearest, show
 
     near = nearest(name, found.computes)
-    project = _project_file()
+    origin = f", the default in {found.default_file}" if is_default else ""
     return (
-        f"there is no compute {show(name)}{f': did you mean {near!r}?' if near else ''}. Fix: add it to "
-        f"{project or user_file()} as 'computes: {{{name[:60]}: {{type: TYPE}}}}' (types here: {', '.join(types())}), "
-        f"or run it on this machine with --compute {LOCAL}"
+        f"there is no compute {show(name)}{origin}{f': did you mean {near!r}?' if near else '.'} Fix: add it to "
+        f"{_project_file() or user_file()} as 'computes: {{{name[:60]}: {{type: TYPE}}}}' "
+        f'(types here: {", ".join(types())}), or use --compute {LOCAL} (in Python compute="{LOCAL}")'
     )
 
 

@@ -13,6 +13,7 @@ from jobsdk.compute.environ import for_ranks
 from jobsdk.errors import ComputeError, ValidationError
 from jobsdk.job.distribution import DeepSpeedDistribution, RayDistribution
 from jobsdk.job.findings import Finding, show
+from jobsdk.job.paths import working_directory
 from jobsdk.runs import RunFolder, adopt, reap, runs_folder
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class LocalCompute(Compute):
 
             recipe = virtualenv.recipe(job)
         code = str(job.resolve(job.code)) if job.code is not None else None
-        here = code or os.getcwd()
+        here = code or working_directory()
         return {
             "compute": self.name,
             "type": self.type,
@@ -146,7 +147,10 @@ class LocalCompute(Compute):
             fix = "give environment.conda_file or environment.requirements, or leave out --build-env"
             return [] if can_build else [Finding("error", ("environment",), message, fix)]
         message = f"is not used on the compute {self.name}: the job runs with {sys.executable}"
-        return [Finding("warning", ("environment",), message, "--build-env builds it" if can_build else "")]
+        fix = "start jobsdk with the Python that has the job's packages"
+        if can_build:
+            fix = "--build-env builds it (in Python build_env=True)"
+        return [Finding("warning", ("environment",), message, fix)]
 
     def _judge_unused(self, job: CommandJob, plan: Plan) -> list[Finding]:
         here = f"has no effect on the compute {self.name}"

@@ -8,13 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.errors import ComputeError
 from jobsdk.job.environment import Environment, is_file
-from jobsdk.runs import home, locked
+from jobsdk.job.paths import local_path
+from jobsdk.runs import home, locked, make_folder
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -63,7 +65,7 @@ def _described(job: CommandJob) -> Environment:
     for name in ("conda_file", "requirements"):
         path = getattr(environment, name)
         if isinstance(path, str):
-            setattr(environment, name, str(file.parent / path))
+            setattr(environment, name, str(file.parent / local_path(path)))
     return environment
 
 
@@ -111,17 +113,21 @@ def build(recipe: Recipe, warn: Callable[[str], None]) -> None:
     prefix = Path(recipe["prefix"])
     if (prefix / _MARK).exists():
         return
-    prefix.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(prefix.parent)
     with locked(prefix.with_suffix(".lock")):
         if (prefix / _MARK).exists():
             return
         shutil.rmtree(prefix, ignore_errors=True)  # of a build that was killed
+        what = Path(recipe["file"]).name if recipe["kind"] == "pip" else "conda_file"
+        print(f"building the environment ({what}) ...", file=sys.stderr, flush=True)
+        begun = time.monotonic()
         try:
             if recipe["kind"] == "conda" and recipe["program"]:
                 _build_with_conda(recipe["program"], recipe["packages"], prefix)
             else:
                 _build_with_pip(recipe, prefix, warn)
             (prefix / _MARK).write_text(json.dumps(recipe, indent=1))
+            print(f"the environment was built in {time.monotonic() - begun:.0f} s", file=sys.stderr)
         except BaseException:
             shutil.rmtree(prefix, ignore_errors=True)
             raise

@@ -18,7 +18,7 @@ from jobsdk.job.identity import (
 from jobsdk.job.io import INPUTS, OUTPUTS, Input, Output, Value
 from jobsdk.job.kinds import AsText, LocalPath, MappingOf, Rewrite, Text, TypeName
 from jobsdk.job.model import Model, Nested, field
-from jobsdk.job.paths import relative_to, strip_file
+from jobsdk.job.paths import local_path, relative_to, working_directory
 from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings
 from jobsdk.job.services import SERVICE, JobService
 
@@ -172,10 +172,10 @@ class CommandJob(Model, hints=_HINTS):
         self._base = None if folder is None else os.path.abspath(folder)
 
     def resolve(self, path: str | os.PathLike[str]) -> FilePath:
-        """The absolute path of a local path of this job; `file:` is taken off."""
+        """The absolute path of a local path of this job; `file:` is taken off, `~` is the home."""
         from pathlib import Path as FilePath
 
-        return FilePath(os.path.abspath(os.path.join(self._base or "", strip_file(os.fspath(path)))))
+        return FilePath(os.path.normpath(os.path.join(self._base or working_directory(), local_path(os.fspath(path)))))
 
     def given_inputs(self) -> dict[str, Input | Value]:
         """The inputs without the optional ones that were not given."""
@@ -223,12 +223,20 @@ class CommandJob(Model, hints=_HINTS):
     def dump(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes the job as a YAML file that loads to an equal job; local paths become relative to its folder.
 
-        Raises FileExistsError if the file exists and `overwrite` is false.
+        The folder is made if need be. Raises FileExists if the file exists and `overwrite` is false.
         """
-        folder = os.path.dirname(os.path.abspath(path))
-        text = self.to_yaml(relative_to(self._base or os.getcwd(), folder))
-        with open(path, "w" if overwrite else "x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
+        here = working_directory()
+        path = os.path.join(here, path)
+        folder = os.path.dirname(os.path.normpath(path))
+        text = self.to_yaml(relative_to(self._base or here, folder))
+        os.makedirs(folder, exist_ok=True)
+        try:
+            with open(path, "w" if overwrite else "x", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+        except FileExistsError:
+            from jobsdk.errors import FileExists
+
+            raise FileExists(f"{path} exists already. Fix: give another name, or in Python overwrite=True") from None
 
     def to_yaml(self, rewrite: Rewrite | None = None) -> str:
         """The job as the text of a job file. `rewrite` is applied to local paths."""

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from jobsdk.job.environment import Environment, is_file
 from jobsdk.job.findings import Path, Report, nearest, show
 from jobsdk.job.io import Input
-from jobsdk.job.paths import is_local
+from jobsdk.job.paths import is_local, working_directory
 from jobsdk.job.rules import rule
 
 if TYPE_CHECKING:
+    from pathlib import Path as FilePath
+
     from jobsdk.job.command import CommandJob
 
 
@@ -43,13 +45,13 @@ def scripts_exist(job: CommandJob, report: Report) -> None:
         elif os.path.exists(code / script):
             continue
         else:
-            near = nearest(os.path.basename(script), _names(code / os.path.dirname(script)))
+            near = _inside(code, script) or nearest(os.path.basename(script), _names(code / os.path.dirname(script)))
             fix = f"did you mean '{near}'?" if near else "put it there, or correct the name; paths begin at that folder"
             message = f"{script} is not in the code folder {show(job.code)}"
         report.error(("command",), message, fix, within=script, nth=text.count(script, 0, script.offset))
 
 
-@rule("inputs")
+@rule("inputs.*")
 def input_paths_exist(job: CommandJob, report: Report) -> None:
     """A local input exists, is what its type says, and can be read where the job runs."""
     for name, item in job.inputs.items():
@@ -68,7 +70,7 @@ def input_paths_exist(job: CommandJob, report: Report) -> None:
             report.error((*path, "type"), f"{show(item.path)} is a file", "write uri_file, or name its folder")
 
 
-@rule("environment")
+@rule("environment.*")
 def environment_files_exist(job: CommandJob, report: Report) -> None:
     """The files that describe the environment exist."""
     environment = job.environment
@@ -124,13 +126,20 @@ def deepspeed_config_exists(job: CommandJob, report: Report) -> None:
         report.error(("distribution", "config"), f"{show(config)} is not in {where}", fix)
 
 
+def _inside(code: FilePath, script: str) -> str | None:
+    """The end of the script's path that is in the code folder: paths begin there, not beside the job file."""
+    parts = os.path.normpath(script).split(os.sep)
+    ends = (os.sep.join(parts[start:]) for start in range(1, len(parts)))
+    return next((end for end in ends if os.path.isfile(code / end)), None)
+
+
 def _exists(job: CommandJob, report: Report, path: Path, given: str) -> bool:
     """Whether a local path exists; if not, it is reported with what it was read as."""
     resolved = job.resolve(given)
     if os.path.exists(resolved):
         return True
     near = nearest(resolved.name, _names(resolved.parent))
-    fix = f"did you mean '{near}'?" if near else f"paths are relative to {job.base_path or os.getcwd()}"
+    fix = f"did you mean '{near}'?" if near else f"paths are relative to {job.base_path or working_directory()}"
     report.error(path, f"there is no {show(given)}", fix)
     return False
 

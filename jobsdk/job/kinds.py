@@ -292,8 +292,11 @@ class Items(dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
-        near = nearest(name, self) if not name.startswith("_") else None
-        raise AttributeError(f"there is no '{name}' here" + (f"; did you mean '{near}'?" if near else ""))
+        if name.startswith("_"):  # asked for by copy, pickle and notebooks, not by people
+            raise AttributeError(name)
+        near = nearest(name, self)
+        hint = f"did you mean '{near}'?" if near else f"there are {', '.join(self)}" if self else "it is empty"
+        raise AttributeError(f"there is no '{name}' here; {hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value

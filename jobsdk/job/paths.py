@@ -28,12 +28,27 @@ def strip_file(path: str) -> str:
     return path[match.end() :] if match else path
 
 
+def local_path(path: str) -> str:
+    """The local path that `path` means: without `file:`, `~` as the user's home."""
+    return os.path.expanduser(strip_file(path))
+
+
+def working_directory() -> str:
+    """The working directory. Raises JobsdkError if it has been deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        from jobsdk.errors import JobsdkError
+
+        raise JobsdkError("the working directory has been deleted. Fix: change to a folder that exists") from None
+
+
 def relative_to(base: str, folder: str) -> Callable[[str], str]:
     """Rewrites local paths that are relative to `base` so that they are relative to `folder`; absolute ones stay."""
 
     def rewrite(path: str) -> str:
         bare = strip_file(path)
-        if os.path.isabs(bare) or os.path.realpath(base) == os.path.realpath(folder):
+        if os.path.isabs(os.path.expanduser(bare)) or os.path.realpath(base) == os.path.realpath(folder):
             return path
         return path[: len(path) - len(bare)] + os.path.relpath(os.path.join(base, bare), folder)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobsdk.job import expressions
 from jobsdk.job.findings import Path, Report, nearest, show
-from jobsdk.job.io import VALUE_TYPES, Input
+from jobsdk.job.io import VALUE_TYPES, Input, Output
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -19,7 +19,8 @@ MANY = 50
 
 Rule = Callable[["CommandJob", Report], None]
 
-#: Each rule, with the fields that it reads: "inputs" for all of them, "inputs.*" for their names only.
+#: Each rule, with the fields that it reads: "inputs.*" for what is sound of a mapping:
+#: what such a rule says of a part with errors of its own is left out.
 RULES: list[tuple[tuple[str, ...], Rule]] = []
 
 
@@ -123,7 +124,7 @@ def declared_are_used(job: CommandJob, report: Report) -> None:
                 report.warn((namespace, name), f"this {kind} is not used in the command", fix, key=True)
 
 
-@rule("command", "inputs")
+@rule("command", "inputs.*")
 def literals_are_one_word(job: CommandJob, report: Report) -> None:
     """Values are put into the command as text, as Azure ML does it, so a shell may split or interpret them."""
     text = job.command or ""
@@ -131,7 +132,7 @@ def literals_are_one_word(job: CommandJob, report: Report) -> None:
     refs = [ref for ref, _ in expressions.references(text)]
     for ref, quote in zip(refs, expressions.quotes_at(text, [ref.offset for ref in refs]), strict=True):
         value = job.inputs.get(ref.name) if ref.namespace == "inputs" else None
-        if value is None or isinstance(value, Input):
+        if not isinstance(value, str | int | float):
             continue
         shown = expressions.text_of(value)
         if (ref.name, quote) in seen or not expressions.breaks(shown, quote):
@@ -207,7 +208,7 @@ def master_port_is_a_port(job: CommandJob, report: Report) -> None:
         report.error(path, f"is no port: {show(port)}", "write a number from 1 to 65535, or leave it to jobsdk")
 
 
-@rule("inputs")
+@rule("inputs.*")
 def inputs_lead_somewhere(job: CommandJob, report: Report) -> None:
     """An input that is no value has a path, and a mode that its type knows."""
     for name, item in job.inputs.items():
@@ -220,9 +221,9 @@ def inputs_lead_somewhere(job: CommandJob, report: Report) -> None:
             report.error((*path, "mode"), f"{item.mode} is only for the type mltable", "write ro_mount or download")
 
 
-@rule("outputs")
+@rule("outputs.*")
 def registered_outputs_have_a_name(job: CommandJob, report: Report) -> None:
     """A version belongs to a name."""
     for name, output in job.outputs.items():
-        if output.version is not None and output.name is None:
+        if isinstance(output, Output) and output.version is not None and output.name is None:
             report.error(("outputs", name, "version"), "is a version without a name", "add 'name: ...', or remove it")

@@ -11,6 +11,7 @@ from jobsdk.job.command import CommandJob
 from jobsdk.job.environment import Environment
 from jobsdk.job.findings import Finding, Place, Report, dotted, in_order, show
 from jobsdk.job.model import Model
+from jobsdk.job.paths import working_directory
 from jobsdk.job.yaml_text import Positions, decode, parse
 
 #: The largest job file that is read, in bytes.
@@ -153,7 +154,9 @@ def _read(source: Source) -> tuple[dict[str, Any] | None, Positions, str | None,
     problems: list[Finding] = []
     label, base = _name(source)
     content = _content(source, label, problems)
-    text = "" if content is None else decode(content, label, problems)
+    if content is not None and label.endswith(".py"):
+        problems.append(Finding("error", (), "this is a Python file, not a job file", "name a job.yml", label))
+    text = "" if content is None or problems else decode(content, label, problems)
     positions = Positions(label, text)
     data = None if problems else parse(text, positions, problems)
     if not problems and data is None:
@@ -173,7 +176,7 @@ def _name(source: Source) -> tuple[str, str | None]:
     label = "".join(char if char.isprintable() else "?" for char in name)
     if label != name or (hasattr(source, "read") and not os.path.isfile(name)):
         return label, None
-    return label, os.path.dirname(os.path.abspath(name))
+    return label, os.path.dirname(os.path.normpath(os.path.join(working_directory(), name)))
 
 
 def _content(source: Source, label: str, problems: list[Finding]) -> bytes | str | None:
@@ -193,7 +196,7 @@ def _content(source: Source, label: str, problems: list[Finding]) -> bytes | str
         if not isinstance(content, bytes | str):
             message = f"gives {show(content)}, not text"
     except FileNotFoundError:
-        message, fix = "there is no such file", fix or f"the working directory is {os.getcwd()}"
+        message, fix = "there is no such file", fix or f"the working directory is {working_directory()}"
     except IsADirectoryError:
         message, fix = "is a folder, not a job file", "name the file in it, such as job.yml"
     except UnicodeDecodeError:

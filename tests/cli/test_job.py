@@ -36,9 +36,9 @@ def test_create_exits_with_the_jobs_code_when_it_waits(jobsdk: Jobsdk, how: str,
 
 
 def test_create_saves_the_job_as_it_was_submitted(jobsdk: Jobsdk, work: Path) -> None:
-    words = ("--set", "resources.instance_count=2", "--name", "saved", "--compute", "local", "--save-as", "sub.yml")
+    words = ("--set", "resources.instance_count=2", "--name", "saved", "--compute", "local", "--save-as", "new/sub.yml")
     assert jobsdk("job", "create", "-f", "job.yml", *words, "--wait").code == 0
-    saved = yaml.safe_load((work / "sub.yml").read_text())
+    saved = yaml.safe_load((work / "new/sub.yml").read_text())
     assert (saved["name"], saved["compute"], saved["resources"]) == ("saved", "local", {"instance_count": 2})
 
 
@@ -251,12 +251,16 @@ def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
     [
         (["jbo"], "No such command 'jbo'. Did you mean 'job'?"),
         (["job", "craete"], "Did you mean 'create'?"),
+        (["create", "-f", "job.yml"], "Did you mean 'jobsdk job create'?"),
+        (["explain"], "Did you mean 'jobsdk job explain'?"),
+        (["run", "job.yml"], "did you mean 'jobsdk job create -f job.yml'?"),
         (["job", "create"], "Missing option '-f'"),
         (["job", "create", "-f", "missing.yml"], "missing.yml"),
         (["job", "create", "-f", "."], "."),
+        (["job", "validate", "-f", __file__], "this is a Python file, not a job file"),
         (["job", "create", "-f", "job.yml", "--compute", "nowhere"], "--compute local"),
         (["job", "create", "-f", "job.yml", "--name", "a/b"], "name"),
-        (["job", "create", "-f", "job.yml", "--save-as", "no/such/folder/x.yml"], "no/such/folder"),
+        (["job", "create", "-f", "job.yml", "--save-as", "job.yml"], "job.yml exists already. Fix: give another name"),
         (["job", "show"], "Give the name of one run"),
         (["job", "show", "nothing"], "there is no run named 'nothing'"),
         (["job", "logs", "a", "-n", "b"], "Give the name of one run"),
@@ -296,3 +300,35 @@ def test_validate_says_what_create_would_say_of_the_compute(jobsdk: Jobsdk, work
     shown = jobsdk("job", "explain", "-f", "far.yml")
     assert (shown.code, "there is no compute 'far'" in shown.err, "RANK=0" in shown.out) == (0, True, True)
     assert jobsdk("job", "validate", "-f", "far.yml", "--compute", "local").err == ""
+
+
+@pytest.mark.parametrize("words", [["job", "create", "-f", "job.yml"], ["run", "true"], ["compute", "list"]])
+def test_a_deleted_working_directory_is_said(jobsdk: Jobsdk, work: Path, words: list[str]) -> None:
+    gone = work / "gone"
+    gone.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *ARGV, *words],
+        cwd=gone, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: the working directory has been deleted. Fix: change to a folder that exists\n"
+
+
+def test_a_home_that_cannot_be_made_is_named(jobsdk: Jobsdk, work: Path) -> None:
+    home = str(work / "job.yml" / "home")
+    done = jobsdk("job", "create", "-f", "job.yml", env={**os.environ, "JOBSDK_HOME": home})
+    assert (done.code, f"set JOBSDK_HOME (now {home})" in done.err, len(done.err.splitlines())) == (2, True, 1)
+
+
+def test_a_run_is_found_by_the_beginning_of_its_name_and_shown_line_by_line(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "two.yml").write_text("command: |\n  echo one\n  echo two\n")
+    for name in ("abc_1", "abc_2"):
+        assert jobsdk("job", "create", "-f", "two.yml", "--name", name, "--wait").code == 0
+    shown = [line.split() for line in jobsdk("job", "show", "abc_2").out.splitlines()]
+    assert shown[shown.index(["command", "echo", "one"]) + 1] == ["echo", "two"]
+    assert [] not in shown
+    (work / "more.yml").write_text("command: 'true'\n")
+    jobsdk("job", "create", "-f", "more.yml", "--name", "other", "--wait")
+    assert jobsdk("job", "wait", "oth").code == 0
+    assert "2 runs have names that begin with 'abc'" in jobsdk("job", "wait", "abc").err

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from jobsdk.cli.output import show_table
+from jobsdk.cli.records import COLUMNS, DISPENSABLE
 
 from .conftest import ARGV, Jobsdk
 
@@ -94,3 +98,34 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(60) in (0, 141)
+
+
+@pytest.mark.parametrize("words", [[], ["job"], ["compute"]])
+def test_a_group_alone_shows_its_help(jobsdk: Jobsdk, words: list[str]) -> None:
+    done = jobsdk(*words)
+    assert (done.code, done.err) == (2, "")
+    assert done.out.startswith("Usage: jobsdk")
+
+
+@pytest.mark.parametrize(("width", "columns"), [(200, COLUMNS), (60, ("NAME", "STATUS", "CODE", "TOOK"))])
+def test_a_narrow_terminal_gets_fewer_columns_but_whole_ones(
+    width: int, columns: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "plucky_tortoise_0123456789"
+    cells = (name, "CancelRequested", "", "an-experiment", "local", "2", "4", "2026-01-01", "1 s")
+    show_table(COLUMNS, [cells], DISPENSABLE)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    head, _, row = (line for line in plain.splitlines() if line.strip())
+    assert tuple(head.split()) == columns
+    assert name in row
+    assert "CancelRequested" in row
+
+
+def test_a_default_that_does_not_exist_is_listed_as_such(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "computes.yml").write_text("default: nope\n")
+    rows = [line.split(None, 2) for line in jobsdk("compute", "list").out.splitlines()]
+    assert rows[2] == ["nope", "not", f"configured  yes      {work / 'computes.yml'}"]
+    done = jobsdk("run", "true")
+    assert (done.code, "the default in" in done.err, "?." in done.err) == (2, True, False)

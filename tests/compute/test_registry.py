@@ -53,6 +53,8 @@ def test_an_unknown_compute_says_how_to_add_it_and_what_else_to_do() -> None:
     assert "did you mean 'gpu_cluster'?" in text
     assert f"add it to {file} as 'computes: {{gpu-cluster: {{type: TYPE}}}}'" in text
     assert "--compute local" in text
+    assert 'compute="local"' in text
+    assert "?." not in text
     assert len(text) <= 400 + len(str(file))
 
 
@@ -103,3 +105,15 @@ def test_types_of_other_packages_are_found_and_their_failures_are_theirs(
     with pytest.raises(ComputeError, match="did you mean 'queue'"):
         computes.resolve("c")
     assert computes.resolve("local").name == "local"
+
+
+def test_an_unknown_default_says_where_it_is_from_and_all_mistakes_are_told() -> None:
+    file = project("default: nope")
+    with pytest.raises(ComputeError, match=f"no compute 'nope', the default in {file}\\. Fix: "):
+        computes.resolve(None)
+    project("defalt: a\ncomputes: {a: {}, b: local}")
+    with pytest.raises(ComputeError) as caught:
+        computes.resolve(None)
+    assert [line.split(": ")[1].split(" needs")[0][:24] for line in str(caught.value).splitlines()] == [
+        "there is no key 'defalt'", "computes.a", "computes.b",
+    ]  # fmt: skip

@@ -37,7 +37,7 @@ def no_warning(text: str) -> None:
     raise AssertionError(text)
 
 
-def test_requirements_are_built_once(wheel: Path) -> None:
+def test_requirements_are_built_once(wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = with_requirements(wheel, "# a comment")
     recipe = virtualenv.recipe(job)
     threads = [threading.Thread(target=virtualenv.build, args=(recipe, no_warning)) for _ in range(2)]
@@ -50,6 +50,9 @@ def test_requirements_are_built_once(wheel: Path) -> None:
     made = python.lstat().st_mtime_ns
     virtualenv.build(virtualenv.recipe(job), no_warning)
     assert python.lstat().st_mtime_ns == made
+    said = capsys.readouterr().err.splitlines()
+    assert [line[:24] for line in said] == ["building the environment", "the environment was buil"]
+    assert "(requirements.txt)" in said[0]
 
 
 def test_other_requirements_are_another_environment(wheel: Path) -> None:

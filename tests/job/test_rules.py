@@ -14,6 +14,7 @@ from jobsdk import (
     DeepSpeedDistribution,
     Environment,
     Input,
+    JobsdkError,
     MpiDistribution,
     Output,
     PyTorchDistribution,
@@ -21,6 +22,7 @@ from jobsdk import (
     TensorFlowDistribution,
     ValidationError,
     command,
+    load_job,
 )
 from jobsdk.job.findings import dotted
 from jobsdk.job.yaml_file import read_job
@@ -226,3 +228,34 @@ def test_environment_files_are_regular_files(environment: Any, tmp_path: Path, m
     os.mkfifo("fifo")
     _, findings = read_job({"command": "echo", "environment": environment})
     assert ["is not a regular file" in finding.message for finding in findings] == [True]
+
+
+def test_what_is_sound_of_a_mapping_is_judged() -> None:
+    data = {
+        "command": "a ${{inputs.a}} ${{inputs.b}} ${{inputs.c}}",
+        "environment": {"conda_file": "no.yml", "imge": 1},
+    }
+    data["inputs"] = {"a": {"path": "./nodata"}, "b": {"type": "uri_fle"}, "c": "x y"}
+    data["outputs"] = {"o": {"version": 1, "path": "p"}, "q": "p"}
+    paths = {dotted(finding.path) for finding in read_job(data)[1]}
+    assert paths == {
+        "inputs.a.path", "inputs.b.type", "environment.conda_file", "environment.imge",
+        "outputs.o.version", "outputs.q", "command", "outputs.o",
+    }  # fmt: skip
+
+
+def test_a_script_that_is_named_with_its_code_folder() -> None:
+    for script in ("src/train.py", "./src/train.py"):
+        expect(found(command=f"python {script}", code="./src"), "error", "command", "did you mean 'train.py'?")
+
+
+def test_home_is_expanded(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    assert found(command="python train.py ${{inputs.d}}", code="~/src", inputs={"d": Input(path="file:~/data")}) == []
+    job = command(command="true", code="~/src")
+    assert job.resolve("~/src") == folder / "src"
+    job.dump(tmp_path / "a/b/job.yml")
+    assert load_job(tmp_path / "a/b/job.yml").code == "~/src"
+    with pytest.raises(JobsdkError, match=r"exists already. Fix: .*overwrite=True") as caught:
+        job.dump(tmp_path / "a/b/job.yml")
+    assert isinstance(caught.value, FileExistsError)
