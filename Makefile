@@ -1,8 +1,10 @@
 # make demo   trains CIFAR-10 as 2 nodes x 2 processes on this machine
 # make test   ruff, mypy and all tests
+# make bench  all benchmarks, and docs/benchmarks.md from them: 12 minutes on an otherwise idle machine
 #
-# Both make .venv on their own. PYTHON=python3.12 picks the interpreter for a new .venv. PIP_ARGS goes to pip; for a
-# torch without CUDA, a tenth of the size: PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# demo and test make .venv on their own, bench makes .venv-bench. PYTHON=python3.12 picks the interpreter for a new one.
+# PIP_ARGS goes to pip; for a torch without CUDA, a tenth of the size:
+# PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +12,7 @@ PIP_ARGS ?=
 PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench clean
 
 demo: $(VENV)/installed-examples
 	$(BIN)/python scripts/demo.py
@@ -21,6 +23,11 @@ test: lint
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The peers pin what others need in other versions: they have an environment of their own.
+bench:
+	$(MAKE) VENV=.venv-bench .venv-bench/installed-bench
+	.venv-bench/bin/python -m benchmarks --write
 
 # One stamp for each extra. All of it is installed with one command, so that nothing asks for another torch.
 $(VENV)/installed-%: pyproject.toml

@@ -1,84 +1,54 @@
-"""From the start of a command to the first line of user code: a bare Popen loop, `jobsdk run`, `torchrun`.
-
-    python benchmarks/launch.py [--processes 8] [--runs 5] [--without-torchrun]
-
-Every contender starts the same script on the same interpreter, in turn (A B C A B C ...), so that a drift of the
-machine's speed meets all. The script imports nothing but `time` and writes the clock into a file of its rank's own;
-the earliest of them counts. Medians; torch is imported by torchrun alone.
-"""
+"""From a command to the first line of user code."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
+import functools
 from collections.abc import Callable
-from pathlib import Path
 
-SCRIPT = """import os, time
-now = time.time()
-with open(os.path.join(os.environ["FIRST_LINES"], str(os.getpid())), "w") as file:
-    file.write(repr(now))
-"""
-BIN = Path(sys.executable).parent
+from benchmarks import harness, launchers
+from benchmarks.harness import Figures, Row, Table
+
+SCRIPT = harness.PROGRAMS / "first_line.py"
+UNITS = {"first line": "s", "last rank's first line": "s", "end": "s", "CPU of all processes": "s"}
 
 
-def bare_loop(script: str, processes: int) -> None:
-    ranks = [subprocess.Popen([sys.executable, script]) for _ in range(processes)]
-    for rank in ranks:
-        rank.wait()
+def launch(launcher: Callable[..., launchers.Command], ranks: int) -> Figures:
+    with harness.scratch() as folder:
+        with harness.Job(launcher(ranks, SCRIPT), folder=folder, env={"BENCHMARK_FOLDER": str(folder)}) as job:
+            usage = job.wait()
+        clocks = [float(file.read_text()) for file in folder.glob("clock-*")]
+    if len(clocks) != ranks:
+        raise RuntimeError(f"{len(clocks)} of {ranks} ranks wrote their first line")
+    return {
+        "first line": min(clocks) - job.began_at,
+        "last rank's first line": max(clocks) - job.began_at,
+        "end": usage.seconds,
+        "CPU of all processes": usage.cpu,
+    }
 
 
-def jobsdk_run(script: str, processes: int) -> None:
-    argv = [str(BIN / "jobsdk"), "run", "--processes", str(processes), "--", sys.executable, script]
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def torchrun(script: str, processes: int) -> None:
-    argv = [str(BIN / "torchrun"), "--standalone", f"--nproc-per-node={processes}", script]
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def measure(start: Callable[[str, int], None], script: str, processes: int) -> tuple[float, float]:
-    """(seconds to the first line, seconds to the end) of one launch."""
-    with tempfile.TemporaryDirectory() as lines:
-        os.environ["FIRST_LINES"] = lines
-        began = time.time()
-        start(script, processes)
-        ended = time.time()
-        clocks = [float(path.read_text()) for path in Path(lines).iterdir()]
-    if len(clocks) != processes:
-        raise SystemExit(f"{start.__name__}: {len(clocks)} of {processes} ranks wrote their first line")
-    return min(clocks) - began, ended - began
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--without-torchrun", action="store_true")
-    options = parser.parse_args()
-    contenders = [bare_loop, jobsdk_run] + ([] if options.without_torchrun else [torchrun])
-    found: dict[str, list[tuple[float, float]]] = {contender.__name__: [] for contender in contenders}
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["JOBSDK_HOME"] = folder + "/home"
-        script = folder + "/first.py"
-        Path(script).write_text(SCRIPT)
-        for _ in range(options.runs + 1):  # the first round warms caches and is not counted
-            for contender in contenders:
-                found[contender.__name__].append(measure(contender, script, options.processes))
-    first = {name: statistics.median(line for line, _ in times[1:]) for name, times in found.items()}
-    whole = {name: statistics.median(end for _, end in times[1:]) for name, times in found.items()}
-    print(f"{options.processes} ranks, median of {options.runs}: seconds to the first line of user code, to the end")
-    for name in found:
-        over = f"{1000 * (first[name] - first['bare_loop']):+7.0f} ms over the bare loop"
-        ratio = f"{first[name] / first['jobsdk_run']:6.1f} x jobsdk run"
-        print(f"{name:12} {first[name]:7.3f} {whole[name]:7.3f}  {over}  {ratio}")
-
-
-if __name__ == "__main__":
-    main()
+def measure(quick: bool) -> Table:
+    contenders = {
+        "jobsdk run": launchers.jobsdk,
+        "bare loop": launchers.bare,
+        **launchers.present(torchrun=launchers.torchrun, mpirun=launchers.mpirun, accelerate=launchers.accelerate),
+    }
+    rows: list[Row] = []
+    for ranks in (2,) if quick else (1, 4, 8, 32):
+        medians = harness.rounds(
+            {name: functools.partial(launch, launcher, ranks) for name, launcher in contenders.items()},
+            1 if quick else 5 if ranks <= 8 else 3,
+        )
+        where = f", {ranks} rank{'s' if ranks > 1 else ''}"
+        over = {name: figures["first line"] - medians["bare loop"]["first line"] for name, figures in medians.items()}
+        del over["bare loop"]
+        rows += harness.by_figure(medians, UNITS, where)
+        rows.append(Row(f"first line over the bare loop's{where}", "s", over))
+    return Table(
+        "From a command to the first line of user code",
+        "The script imports nothing but `os` and `time` and writes the clock to a file. The bare loop is a loop of "
+        "`sh` that starts N processes and waits for them. accelerate is given `--multi_gpu` from 4 ranks on, "
+        "since with `--cpu` it starts one process only.",
+        "What a launcher adds to the start and the end of every job, and to each try while one develops.",
+        rows,
+    )

@@ -93,7 +93,8 @@ def compute_findings(job: CommandJob) -> list[Finding]:
     except ComputeError as error:
         message, _, fix = str(error).partition(" Fix: ")
         return job.located([Finding("warning", ("compute",), message, fix)])
-    return job.located(target.judge(job, make_plan(job, name=job.name or "run")))
+    plan = make_plan(job, name=job.name or "run", preload=target.settings.get("preload"))
+    return job.located(target.judge(job, plan))
 
 
 class JobOperations:
@@ -155,8 +156,8 @@ class JobOperations:
             job.compute = compute
         warnings = job.validate(strict=strict)
         run_name = job.name or generate_name()
-        plan = make_plan(job, name=run_name)
         target = computes.resolve(job.compute)
+        plan = make_plan(job, name=run_name, preload=target.settings.get("preload"))
         spec = target.compile(job, plan, in_place=in_place, build_env=build_env)
         unheeded = (one for one in target.judge(job, plan, build_env=build_env) if not one.is_error)
         return Compiled(job, run_name, plan, target, spec, (*warnings, *unheeded))

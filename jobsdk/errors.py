@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 class JobsdkError(Exception):
     """The base of all errors of jobsdk."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it."""
+        from jobsdk.notebook import shown
+
+        return shown(self)
+
 
 class ValidationError(JobsdkError, ValueError):
     """A job, or a part of one, is not valid.

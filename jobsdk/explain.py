@@ -124,6 +124,8 @@ class Explanation:
             f" ({kind}{launcher}), compute {self.compute}",
             f"command: {self.command}",
         ]
+        if self.plan["preload"]:
+            lines.append(f"imported once on each node: {', '.join(self.plan['preload'])}")
         shown = [self[rank] for rank in (range(min(size, most)) if ranks is None else ranks)]
         common = dict(shown[0].environment)
         for process in [*shown, self[size - 1]] if ranks is None else shown:

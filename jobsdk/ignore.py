@@ -45,6 +45,9 @@ class Rules:
     def __init__(self, rules: Iterable[Rule], origin: str) -> None:
         self.rules = list(rules)
         self.origin = origin
+        # Most paths match no rule at all, which one search can tell.
+        patterns = (rule.regex.pattern.replace(f"(?P<{_DIRECTORY}>", "(?:") for rule in self.rules)
+        self._any = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)")
 
     @classmethod
     def parse(cls, text: str, origin: str) -> Rules:
@@ -58,6 +61,8 @@ class Rules:
     def decide(self, path: str, folder: bool) -> Rule | None:
         """The rule that decides on `path` (relative to the ignore file's folder, POSIX), None if none does."""
         text = path + "/" if folder else path
+        if not self._any.search(text):
+            return None
         return next((rule for rule in reversed(self.rules) if rule.matches(text)), None)
 
 

@@ -63,11 +63,11 @@ def _range(part: str, text: str, world_size: int) -> Iterable[int]:
 class _File:
     """One growing file: gives its whole lines, each behind a prefix."""
 
-    def __init__(self, path: str, rank: int | None, prefix: bytes, for_terminal: bool) -> None:
+    def __init__(self, path: str, rank: int | None, prefix: bytes, settled: bool) -> None:
         self.path = path
         self.rank = rank  # None: a launcher's log
         self.prefix = prefix
-        self._for_terminal = for_terminal
+        self._is_settled = settled
         self._given = 0  # up to here every line has been given
         self._seen = 0  # up to here the file has been searched for ends of lines
 
@@ -111,7 +111,7 @@ class _File:
         """Write the lines that begin with what was seen of an unended one and go on with `rest`."""
         if self._seen - self._given <= _CHUNK:
             lines = _at(file, self._given, self._seen - self._given) + rest
-            if self._for_terminal:
+            if self._is_settled:
                 lines = _settled(lines)
             write(self.prefix + lines[:-1].replace(b"\n", b"\n" + self.prefix) + b"\n")
             return
@@ -174,8 +174,9 @@ class View(NamedTuple):
     """What of the logs is shown, and how.
 
     `ranks` chooses ranks (see `parse_ranks`), `tail` starts with the last lines of each. `terminal`: progress bars are
-    redrawn in place, and only their last state stays; elsewhere every byte is kept. `colour`: the prefixes are
-    coloured. `say` is told of the warnings in the run's events.
+    redrawn in place, and only their last state stays; `settled`: they are not drawn, and only their last state comes;
+    elsewhere every byte is kept. `colour`: the prefixes are coloured. `say` is told of the warnings in the run's
+    events.
     """
 
     ranks: str | int | Iterable[int] | None = None
@@ -183,6 +184,7 @@ class View(NamedTuple):
     terminal: bool = False
     colour: bool = False
     say: Callable[[str], None] | None = None
+    settled: bool = False
 
 
 class Follower:
@@ -208,7 +210,7 @@ class Follower:
             return
         size = contract.world_size(plan)
         width = len(f"[rank {size - 1}]")
-        chosen, terminal = parse_ranks(self._view.ranks, size), self._view.terminal
+        chosen, settled = parse_ranks(self._view.ranks, size), self._view.terminal or self._view.settled
 
         def prefix(label: str, number: int) -> bytes:
             text = label.ljust(width).encode()
@@ -217,11 +219,11 @@ class Follower:
 
         if chosen is None and plan["distribution"]["launcher"] != "direct":
             for node in range(plan["nodes"]):
-                yield _File(layout.launcher_log(folder, node), None, prefix(f"[node {node}]", node), terminal)
+                yield _File(layout.launcher_log(folder, node), None, prefix(f"[node {node}]", node), settled)
         for process in contract.processes(plan):
             if chosen is None or process.rank in chosen:
                 path = layout.rank_log(folder, process.node_rank, process.rank)
-                yield _File(path, process.rank, prefix(f"[rank {process.rank}]", process.rank), terminal)
+                yield _File(path, process.rank, prefix(f"[rank {process.rank}]", process.rank), settled)
 
     def drain(self) -> None:
         """Show all that is there now, and last lines that were never ended."""

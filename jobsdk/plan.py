@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jobsdk.job.command import CommandJob
     from jobsdk.job.io import Input, Output
 
@@ -21,8 +23,11 @@ GRACE_S = 10.0
 RENDEZVOUS_TIMEOUT_S = 600.0
 
 
-def make_plan(job: CommandJob, *, name: str) -> Plan:
-    """The plan of `job` as the run `name`. The job must have been validated."""
+def make_plan(job: CommandJob, *, name: str, preload: str | Sequence[str] | None = None) -> Plan:
+    """The plan of `job` as the run `name`. The job must have been validated.
+
+    `preload` is the compute's setting, for a job that says nothing of it.
+    """
     from jobsdk.job.expressions import text_of
     from jobsdk.job.io import Input
 
@@ -40,11 +45,17 @@ def make_plan(job: CommandJob, *, name: str) -> Plan:
             for key, value in job.given_inputs().items()
         },
         "outputs": {key: _data(job, value) for key, value in job.outputs.items()},
+        "preload": _preload(job, preload),
         "gpus_per_process": job.resources.gpus_per_process,
         "timeout_s": job.limits.timeout if job.limits else None,
         "grace_s": GRACE_S,
         "rendezvous_timeout_s": RENDEZVOUS_TIMEOUT_S,
     }
+
+
+def _preload(job: CommandJob, default: str | Sequence[str] | None) -> list[str]:
+    chosen = default if job.preload is None else job.preload
+    return [chosen] if isinstance(chosen, str) else list(chosen or ())
 
 
 def _command(job: CommandJob) -> list[Any]:
@@ -98,6 +109,8 @@ def _distribution(job: CommandJob) -> dict[str, Any]:
         "processes": distribution.process_count_per_instance or 1,
         "launcher": getattr(distribution, "launcher", None) or "direct",
     }
-    if isinstance(distribution, DeepSpeedDistribution) and distribution.config is not None:
-        planned["config"] = distribution.config
+    if isinstance(distribution, DeepSpeedDistribution):
+        for name in ("config", "autotuning"):
+            if getattr(distribution, name) is not None:
+                planned[name] = getattr(distribution, name)
     return planned

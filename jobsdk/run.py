@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import datetime
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk import compute as computes
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
     from jobsdk.job.kinds import Items
     from jobsdk.logs import Sink
+    from jobsdk.metrics import Point
 
 #: What of a run can be changed after its submission.
 CHANGEABLE = ("display_name", "description", "tags", "properties")
@@ -93,6 +96,16 @@ class Run:
         return self.folder.report()
 
     @property
+    def metrics(self) -> dict[str, list[Point]]:
+        """What its processes logged with MLflow: the points of each metric as (step, value, time), those of all ranks.
+
+        `jobsdk.metrics.last` of them is the metric's value. Empty where the job named a server of its own.
+        """
+        from jobsdk import metrics
+
+        return metrics.read(self.name, str(self.folder.path))
+
+    @property
     def outputs(self) -> Items:
         """The named outputs: `run.outputs.model.path` is a path that another job can take as an input.
 
@@ -124,8 +137,12 @@ class Run:
     # -- what can be done with it --------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> Run:
-        """Wait for the end, however it is. Raises TimeoutError after `timeout` seconds."""
-        self.folder.wait(timeout)
+        """Wait for the end, however it is. Raises TimeoutError after `timeout` seconds.
+
+        Ctrl-C, or a notebook's interrupt, ends the waiting and not the run, here as in `result` and `stream`.
+        """
+        with self._left_to_itself():
+            self.folder.wait(timeout)
         self._index()
         return self
 
@@ -147,12 +164,8 @@ class Run:
         `out` takes bytes; without it they go to stdout. Raises JobFailed if the job failed, with the rank that failed
         first, its node and its last traceback; ValueError for ranks that there are not.
         """
-        try:
+        with self._left_to_itself():
             self.logs(ranks=ranks, tail=tail, out=out, follow=True)
-        except KeyboardInterrupt:
-            again = f"jobsdk job stream {self.name}, or .stream()"
-            self._say(f"the run goes on: {again}, shows it again; jobsdk job cancel {self.name}, or .cancel(), ends it")
-            raise
         self._index()
         self._raise_failure(("Completed", "Canceled"))
         return self
@@ -172,7 +185,8 @@ class Run:
         colour = terminal and not os.environ.get("NO_COLOR")
         sys.stdout.flush()  # what was printed before stays before
         sink = out or getattr(sys.stdout, "buffer", None) or _TextSink()
-        self.target.logs(self.folder, sink, View(ranks, tail, terminal, colour, self._say), follow=follow)
+        view = View(ranks, tail, terminal, colour, self._say, settled=isinstance(sink, _TextSink))
+        self.target.logs(self.folder, sink, view, follow=follow)
 
     def cancel(self) -> Run:
         """Ask that the run be ended; returns at once. A run that has ended stays as it is."""
@@ -180,6 +194,20 @@ class Run:
         return self
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _left_to_itself(self) -> Iterator[None]:
+        """Who is interrupted while following the run is told that it goes on, and how to end it."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            from jobsdk.notebook import show_briefly
+
+            if not self.state().is_terminal:
+                again, end = f"jobsdk job stream {self.name}", f"jobsdk job cancel {self.name}"
+                self._say(f"the run goes on: {again}, or .stream(), shows it again; {end}, or .cancel(), ends it")
+            show_briefly(interrupt)
+            raise
 
     def _say(self, text: str) -> None:
         print(f"{self.name}: {text}", file=sys.stderr)
@@ -198,8 +226,12 @@ class Run:
 class _TextSink:
     """stdout where it takes text only, as in a notebook."""
 
+    def __init__(self) -> None:
+        # A very long line comes in pieces, which may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
     def write(self, data: bytes, /) -> None:
-        sys.stdout.write(data.decode("utf-8", "replace"))
+        sys.stdout.write(self._decoder.decode(data))
 
     def flush(self) -> None:
         sys.stdout.flush()
@@ -215,4 +247,6 @@ def failure_text(report: dict[str, Any], name: str) -> str:
         lines.append(cause["traceback"])
     elif cause.get("last_lines"):
         lines += ["its last lines:", *(f"  {line}" for line in cause["last_lines"][-10:])]
+    if cause.get("advice"):
+        lines.append(f"advice: {cause['advice']}")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsdk.bootstrap import events as writing
-from jobsdk.bootstrap import layout, processes
+from jobsdk.bootstrap import layout, metrics, processes
 from jobsdk.errors import JobsdkError, RunExists, RunNotFound
 
 #: The states in which a run can end.
@@ -321,6 +321,7 @@ class RunFolder:
                     "run": self.name, "status": status, "exit_code": code, "message": message, "cause": None,
                     "ranks": [], "started": None, "ended": time.time(),
                 }  # fmt: skip
+                metrics.finish(self.name, str(self.path), status, report["ended"])
                 self.write_json("report.json", report)
             self.append_event(
                 "ended", status=report["status"], exit_code=report["exit_code"], message=report["message"]

@@ -1,89 +1,18 @@
-"""A job's code folder as a run takes it: which files belong to it, a private copy of them, and their content hash.
-
-Left out are: what `.gitignore` and `.amlignore` files say, at every level and, for `.gitignore`, of the parents up to
-the git root; version control, virtual environments and caches; files that look like secrets. Deeper files win over
-shallower ones, and at one level `.amlignore` wins over `.gitignore`. What jobsdk leaves out by itself comes back with a
-line `!name` in an `.amlignore`, without wildcards.
-"""
+"""A private copy of a job's code for each run, and the hash by which equal code is known."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jobsdk.digests import Digests, Stamp
 from jobsdk.errors import JobsdkError
-from jobsdk.ignore import Rules
+from jobsdk.listing import File, Listing, scan
 
-_BUILT_IN = """\
-.git
-.hg
-.svn
-.venv/
-venv/
-node_modules/
-__pycache__/
-*.pyc
-.mypy_cache/
-.ruff_cache/
-.pytest_cache/
-.ipynb_checkpoints/
-.DS_Store
-"""
-_SECRET_NAMES = re.compile(
-    r"\.env|\.env\.(?!(?:example|template|sample|dist)$).+|.+\.(?:pfx|p12|jks|keystore|kdbx)"
-    r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?|\.?netrc|_netrc|\.pypirc|\.pgpass|\.git-credentials|\.dockercfg"
-    r"|credentials\.json|client_secret.*\.json|kubeconfig|.+\.kubeconfig",
-    re.IGNORECASE,
-)
-# Known by their folder: the names alone mean nothing.
-_SECRET_PATHS = ("/.aws/credentials", "/.kube/config", "/.docker/config.json")
-_KEY_FILES = (".pem", ".key")  # these hold certificates as often as keys
 _CHUNK = 1 << 20
-
-
-class File(NamedTuple):
-    """A file that belongs to the code. `path` is relative to the code folder, POSIX."""
-
-    path: str
-    size: int  # bytes
-    executable: bool
-    link: str | None  # the target of a symbolic link that stays one
-    source: str  # where it is read from; outside the folder when a link led there
-
-
-class LeftOut(NamedTuple):
-    """A file or folder (its path then ends with `/`) that does not belong to the code, and why."""
-
-    path: str
-    reason: str
-    secret: bool  # left out only because it looks like a secret: the user should hear of it
-
-
-class Listing(NamedTuple):
-    """What a snapshot would take, sorted by path, and what it would leave out. Ignored folders are not entered."""
-
-    source: Path
-    files: tuple[File, ...]
-    left_out: tuple[LeftOut, ...]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files together."""
-        return sum(file.size for file in self.files)
-
-    @property
-    def warnings(self) -> list[str]:
-        """One message for each file that looks like a secret."""
-        return [
-            f"{item.path} {item.reason} and is left out of the code. To take it all the same, add a line "
-            f"'!{item.path}' to {self.source / '.amlignore'}"
-            for item in self.left_out
-            if item.secret
-        ]
 
 
 class Snapshot(NamedTuple):
@@ -105,29 +34,6 @@ class Snapshot(NamedTuple):
         }
 
 
-def scan(source: Path) -> Listing:
-    """List what a snapshot of the folder (or single file) `source` would take; reads names and sizes only.
-
-    Raises JobsdkError if `source` does not exist or a folder or an ignore file in it cannot be read.
-    """
-    source = Path(os.path.abspath(source))
-    try:
-        if source.is_file():  # named by the user: no rule applies
-            return Listing(source, (_file(source.name, str(source), source.stat()),), ())
-        if not source.is_dir():
-            raise JobsdkError(f"code folder {source} does not exist")
-        walk = _Walk(os.path.realpath(source))
-        walk.run()
-    except OSError as error:
-        raise JobsdkError(
-            f"cannot read {error.filename or source}: {error.strerror}. "
-            "Make it readable, or leave it out with a line in .amlignore"
-        ) from error
-    walk.files.sort()
-    walk.left_out.sort()
-    return Listing(source, tuple(walk.files), tuple(walk.left_out))
-
-
 def take(source: Path, target: Path) -> Snapshot:
     """Copy the code at `source` to the folder `target`, which must be new or empty, and hash what was copied.
 
@@ -145,199 +51,44 @@ def take(source: Path, target: Path) -> Snapshot:
     if not is_empty:
         raise JobsdkError(f"cannot copy code to {target}: it is not empty")
     try:
-        digest = _copy(listing.files, str(target))
+        digest = _copy(listing, str(target))
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
     return Snapshot(target, f"sha256:{digest}", listing)
 
 
-# --- walking
+def fingerprint(source: Path) -> str:
+    """The hash that `take` would give, without a copy. Of files that have not changed only names and times are read.
 
-
-class _Level(NamedTuple):
-    """One ignore file in force. `skip` characters of a path from the top lead to the file's folder."""
-
-    skip: int
-    rules: Rules
-
-
-class _Folder(NamedTuple):
-    real: str  # to read
-    path: str  # in the listing: "" or "a/b/"
-    levels: tuple[_Level, ...]  # deepest last
-    named: tuple[_Level, ...]  # from .amlignore: what is to be taken though jobsdk would leave it out
-    outside: tuple[str, ...]  # real folders that links out of the tree led through, from the first on
-
-
-class _Walk:
-    def __init__(self, root: str) -> None:
-        from jobsdk.runs import home
-
-        self.root = root
-        self.home = os.path.realpath(home())
-        self.files: list[File] = []
-        self.left_out: list[LeftOut] = []
-        git_root = _git_root(root)
-        # Paths given to rules start at the git root, so that those of the parents fit too.
-        self.above = f"{os.path.relpath(root, git_root)}/" if git_root not in (None, root) else ""
-        self.git_root = git_root or root
-        self.built_in = Rules.parse(_BUILT_IN, "built-in")
-
-    def run(self) -> None:
-        waiting = [_Folder(self.root, "", self._levels_above(), (), ())]
-        while waiting:
-            waiting += self._visit(waiting.pop())
-
-    def _levels_above(self) -> tuple[_Level, ...]:
-        """The .gitignore files of the parents, but for those that ignore the code folder itself: it was asked for."""
-        levels = []
-        parts = self.above.split("/")[:-1]
-        for depth in range(len(parts)):
-            folder = "/".join(parts[:depth])
-            path = os.path.join(self.git_root, folder, ".gitignore")
-            if not os.path.exists(path):
-                continue
-            rules = Rules.parse(_read_text(path), path)
-            way = range(depth + 1, len(parts) + 1)  # the folders from here down to the code
-            decisions = [rules.decide("/".join(parts[depth:stop]), True) for stop in way]
-            if all(rule is None or rule.negated for rule in decisions):
-                levels.append(_Level(len(folder) + 1 if folder else 0, rules))
-        return tuple(levels)
-
-    def _visit(self, folder: _Folder) -> list[_Folder]:
-        """Take the files of a folder; the folders to go on with."""
-        with os.scandir(folder.real) as found:
-            entries = list(found)
-        names = {entry.name for entry in entries}
-        levels, named = folder.levels, folder.named
-        full = self.above + folder.path
-        for name in (".gitignore", ".amlignore"):
-            if name in names:
-                rules = Rules.parse(_read_text(os.path.join(folder.real, name)), folder.path + name)
-                levels = (*levels, _Level(len(full), rules))
-                if name == ".amlignore":
-                    named = (*named, _Level(len(full), rules.only_named()))
-        if "pyvenv.cfg" in names and folder.path and not _named(named, full[:-1], True):
-            self._leave(folder.path, "is a virtual environment")
-            return []
-
-        folders = []
-        for entry in entries:
-            name, path = entry.name, folder.path + entry.name
+    Raises JobsdkError as `scan` does, and for a file that cannot be read.
+    """
+    listing = scan(source)
+    known = Digests(str(listing.source))
+    whole = hashlib.sha256()
+    for file in listing.files:
+        if file.link is not None:
+            _add_link(whole, file, file.link)
+            continue
+        digest = known.get(file.path, file.stamp)
+        size = file.size
+        if digest is None:
             try:
-                is_link = entry.is_symlink()
-                is_folder = entry.is_dir()
-                is_file = not is_folder and entry.is_file()
-            except OSError as error:  # a link that leads to itself, or into a folder that is closed to us
-                self._leave(path, f"is a link that cannot be followed ({error.strerror})")
-                continue
-            reason = self._ignored(levels, named, path, name, is_folder)
-            if reason:
-                self._leave(path + "/" if is_folder else path, reason)
-                continue
-            outside = folder.outside
-            real = entry.path
-            if is_link:
-                real = os.path.realpath(entry.path)
-                if not (is_folder or is_file or os.path.exists(real)):
-                    self._leave(path, f"is a broken link to {os.readlink(entry.path)}")
-                    continue
-                if not outside and _within(real, self.root):
-                    self.files.append(File(path, 0, False, self._link(entry.path, path, real), entry.path))
-                    continue
-                if is_folder:
-                    if any(_within(here, real) for here in (folder.real, self.root, *outside)):
-                        self._leave(path + "/", f"is a link to {real}, which holds the link itself")
-                        continue
-                    outside = (*outside, real)
-            if is_folder:
-                if _within(real, self.home) and not _within(self.root, self.home):
-                    self._leave(path + "/", "is where jobsdk keeps its runs")
-                else:
-                    folders.append(_Folder(real, path + "/", levels, named, outside))
-            elif not is_file:
-                self._leave(path, "is no file (a socket, pipe or device)")
-            elif _looks_secret(path, name, real) and not _named(named, self.above + path, False):
-                self._leave(path, "looks like a secret", secret=True)
-            else:
-                self.files.append(_file(path, real, entry.stat()))
-        return folders
-
-    def _ignored(
-        self, levels: tuple[_Level, ...], named: tuple[_Level, ...], path: str, name: str, is_folder: bool
-    ) -> str:
-        """Why rules leave this path out; "" if they do not."""
-        full = self.above + path
-        for level in reversed(levels):
-            rule = level.rules.decide(full[level.skip :], is_folder)
-            if rule is not None:
-                if not rule.negated:
-                    return f"is ignored by {level.rules.origin}:{rule.line}: {rule.pattern}"
-                break
-        rule = self.built_in.decide(name, is_folder)
-        if rule is not None and not _named(named, full, is_folder):
-            return f"is never taken (built-in rule {rule.pattern})"
-        return ""
-
-    def _link(self, link: str, path: str, real: str) -> str:
-        """The target to write for a link inside the tree: as it is, or made anew if it would lead out of a copy."""
-        text = os.readlink(link)
-        leads_to = os.path.normpath(os.path.join(os.path.dirname(path), text))
-        if os.path.isabs(text) or f"{leads_to}/".startswith("../"):
-            return os.path.relpath(real, os.path.dirname(link))
-        return text
-
-    def _leave(self, path: str, reason: str, secret: bool = False) -> None:
-        self.left_out.append(LeftOut(path, reason, secret))
+                with open(file.source, "rb") as stream:
+                    size, digest = _transfer(file, stream.fileno(), None, known)
+            except OSError as error:
+                raise JobsdkError(f"cannot read {file.source}: {error.strerror}") from error
+        _add_file(whole, file, size, digest)
+    known.save()
+    return f"sha256:{whole.hexdigest()}"
 
 
-def _git_root(folder: str) -> str | None:
-    """The nearest folder at or above that holds `.git`."""
-    while not os.path.exists(os.path.join(folder, ".git")):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return None
-        folder = parent
-    return folder
-
-
-def _named(named: tuple[_Level, ...], full: str, is_folder: bool) -> bool:
-    """Whether an .amlignore names this path to be taken."""
-    return any(level.rules.decide(full[level.skip :], is_folder) for level in named)
-
-
-def _within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _looks_secret(path: str, name: str, real: str) -> bool:
-    target = os.path.basename(real)
-    if _SECRET_NAMES.fullmatch(name) or (target != name and _SECRET_NAMES.fullmatch(target)):
-        return True
-    if name.lower().endswith(_KEY_FILES):
-        with open(real, "rb") as file:
-            return b"PRIVATE KEY" in file.read(1 << 16)
-    return f"/{path}".endswith(_SECRET_PATHS)
-
-
-def _file(path: str, source: str, facts: os.stat_result) -> File:
-    return File(path, facts.st_size, bool(facts.st_mode & 0o111), None, source)
-
-
-def _read_text(path: str) -> str:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
-
-
-# --- copying
-
-
-def _copy(files: tuple[File, ...], target: str) -> str:
+def _copy(listing: Listing, target: str) -> str:
     """Copy all and return the hash of what was copied, not of what the files hold a moment later."""
     whole = hashlib.sha256()
+    known = Digests(str(listing.source))
     made = set()
-    for file in files:
+    for file in listing.files:
         goal = f"{target}/{file.path}"
         parent = os.path.dirname(goal)
         try:
@@ -345,36 +96,55 @@ def _copy(files: tuple[File, ...], target: str) -> str:
                 os.makedirs(parent, exist_ok=True)
                 made.add(parent)
             if file.link is None:
-                kind = b"x" if file.executable else b"f"
-                size, digest = _copy_file(file, goal)
+                _add_file(whole, file, *_copy_file(file, goal, known))
             else:
                 os.symlink(file.link, goal)
-                kind, content = b"l", os.fsencode(file.link)
-                size, digest = len(content), hashlib.sha256(content).digest()
+                _add_link(whole, file, file.link)
         except OSError as error:
             raise JobsdkError(f"cannot copy {file.source} to {goal}: {error.strerror}") from error
-        # Paths hold no NUL and digests have one length, so two different trees never feed the same bytes.
-        whole.update(b"%b%b\0%d\0%b" % (kind, os.fsencode(file.path), size, digest))
+    known.save()
     return whole.hexdigest()
 
 
-def _copy_file(file: File, goal: str) -> tuple[int, bytes]:
+def _add_file(whole: hashlib._Hash, file: File, size: int, digest: bytes) -> None:
+    _add(whole, b"x" if file.executable else b"f", file, size, digest)
+
+
+def _add_link(whole: hashlib._Hash, file: File, target: str) -> None:
+    content = os.fsencode(target)
+    _add(whole, b"l", file, len(content), hashlib.sha256(content).digest())
+
+
+def _add(whole: hashlib._Hash, kind: bytes, file: File, size: int, digest: bytes) -> None:
+    # Paths hold no NUL and digests have one length, so two different trees never feed the same bytes.
+    whole.update(b"%b%b\0%d\0%b" % (kind, os.fsencode(file.path), size, digest))
+
+
+def _copy_file(file: File, goal: str, known: Digests) -> tuple[int, bytes]:
     """Copy one file; the size in bytes and the sha256 of what was written."""
-    digest = hashlib.sha256()
-    size = 0
     source = os.open(file.source, os.O_RDONLY)
     try:
-        facts = os.fstat(source)
         copy = os.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o755 if file.executable else 0o644)
         try:
-            while chunk := os.read(source, _CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
-                while chunk:
-                    chunk = chunk[os.write(copy, chunk) :]
-            os.utime(copy, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+            result = _transfer(file, source, copy, known)
+            os.utime(copy, ns=(file.stamp.mtime_ns, file.stamp.mtime_ns))
+            return result
         finally:
             os.close(copy)
     finally:
         os.close(source)
-    return size, digest.digest()
+
+
+def _transfer(file: File, source: int, copy: int | None, known: Digests) -> tuple[int, bytes]:
+    """Read a file, and write it if there is a `copy`; the size in bytes and the sha256 of what was read."""
+    making = hashlib.sha256()
+    size = 0
+    while chunk := os.read(source, _CHUNK):
+        size += len(chunk)
+        making.update(chunk)
+        while copy is not None and chunk:
+            chunk = chunk[os.write(copy, chunk) :]
+    digest = making.digest()
+    if Stamp.of(os.fstat(source)) == file.stamp:
+        known.put(file.path, file.stamp, digest)
+    return size, digest

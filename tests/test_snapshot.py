@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -9,13 +10,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobsdk import digests
 from jobsdk.errors import JobsdkError
-from jobsdk.snapshot import scan, take
+from jobsdk.listing import scan
+from jobsdk.snapshot import fingerprint, take
 
 
 def write(root: Path, files: dict[str, str | bytes]) -> Path:
@@ -386,7 +390,9 @@ def tree_hash(tree: dict[str, tuple[bytes, bool]], order: list[str], mtime: int)
             (code / path).write_bytes(content)
             (code / path).chmod(0o755 if executable else 0o644)
             os.utime(code / path, (mtime, mtime))
-        return take(code, Path(folder, "copy")).hash
+        found = take(code, Path(folder, "copy")).hash
+        assert fingerprint(code) == found
+        return found
 
 
 @settings(max_examples=60, deadline=None)
@@ -427,3 +433,67 @@ def test_the_hash_does_not_change_between_versions(tmp_path: Path) -> None:
     assert (
         take(code, tmp_path / "copy").hash == "sha256:ad18c711fc7c92ced23b837e00fd4039b6a173dd104f3ff68cf1c9288aa5b04e"
     )
+
+
+# --- the hash of what has not changed
+
+
+@pytest.fixture
+def young(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that the test has just written count as old enough to be known again."""
+    monkeypatch.setattr(digests, "_TOO_YOUNG", -(10**18))
+
+
+def kept(home: Path) -> dict[str, Any]:
+    """What is known of the one code folder."""
+    (file,) = home.glob("cache/digests/*.json")
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
+
+
+def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path, home: Path, young: None) -> None:
+    code = write(tmp_path, {"a.py": "1", "sub/b.py": "2"})
+    first = fingerprint(code)
+    (file,) = home.glob("cache/digests/*.json")
+    known = kept(home)
+    known["sub/b.py"][1] = "00" * 32  # were it read, nobody could tell it from what it holds
+    file.write_text(json.dumps(known))
+    assert fingerprint(code) != first
+    file.write_text(json.dumps(known)[:-1])  # damaged: all is read
+    assert fingerprint(code) == first == take(code, tmp_path / "copy").hash
+
+
+def test_a_copy_makes_the_next_hash_quick_too(tmp_path: Path, home: Path, young: None) -> None:
+    code = write(tmp_path, {"a.py": "1", "sub/b.py": "2"})
+    taken_hash = take(code, tmp_path / "copy").hash
+    assert set(kept(home)) == {"a.py", "sub/b.py"}
+    assert fingerprint(code) == taken_hash
+
+
+def test_no_change_can_hide(tmp_path: Path, young: None) -> None:
+    code = write(tmp_path, {"a.py": "1"})
+    first, before = fingerprint(code), (code / "a.py").stat()
+    while (code / "a.py").stat().st_ctime_ns == before.st_ctime_ns:  # a tick of the file system's clock
+        (code / "a.py").write_text("2")  # as long as it was,
+        os.utime(code / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))  # and as old
+    assert (code / "a.py").stat().st_mtime_ns == before.st_mtime_ns
+    assert fingerprint(code) != first
+
+
+def test_a_file_that_was_just_written_is_read_again(tmp_path: Path, home: Path) -> None:
+    fingerprint(write(tmp_path, {"a.py": "1"}))
+    assert not list(home.glob("cache/digests/*"))
+
+
+def test_what_is_gone_is_forgotten(tmp_path: Path, home: Path, young: None) -> None:
+    code = write(tmp_path, {"a.py": "1", "b.py": "2"})
+    fingerprint(code)
+    (code / "a.py").unlink()
+    fingerprint(code)
+    assert set(kept(home)) == {"b.py"}
+
+
+def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path: Path, home: Path, young: None) -> None:
+    (home / "cache").write_text("no folder")
+    code = write(tmp_path, {"a.py": "1"})
+    assert fingerprint(code) == fingerprint(code)

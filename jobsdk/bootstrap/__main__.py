@@ -1,4 +1,4 @@
-"""Runs this folder as a program: `python jobsdk/bootstrap VERB ...`."""
+"""Runs this folder as a program: `python jobsdk/bootstrap/__main__.py VERB ...`."""
 
 from __future__ import annotations
 

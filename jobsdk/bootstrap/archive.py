@@ -18,7 +18,7 @@ def build() -> bytes:
     import zipfile
 
     sources = {"__main__.py": _MAIN.encode()}
-    for name in os.listdir(_HERE):
+    for name in [*os.listdir(_HERE), "preloaded/sitecustomize.py"]:
         if name.endswith(".py") and name not in _LEFT_OUT:
             with open(os.path.join(_HERE, name), "rb") as file:
                 sources["%s/%s" % (_PACKAGE, name)] = file.read()
@@ -34,8 +34,8 @@ def build() -> bytes:
 
 
 def command(*arguments: str) -> List[str]:
-    """How the SDK starts the bootstrap here: by this folder, whose compiled files make it start sooner.
+    """How the SDK starts the bootstrap here: by this folder's own file, whose compiled neighbours make it start sooner.
 
     -S and -E: the bootstrap needs nothing from site-packages, and PYTHON* variables are meant for the ranks.
     """
-    return [sys.executable, "-S", "-E", _HERE, *arguments]
+    return [sys.executable, "-S", "-E", os.path.join(_HERE, "__main__.py"), *arguments]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
-from . import layout
+from . import layout, metrics
 
 Plan = Dict[str, Any]
 
@@ -61,6 +61,8 @@ def node_processes(plan: Plan, node_rank: int) -> List[Process]:
     if distribution["type"] == "tensorflow":
         first = sum(len(_tensorflow_roles(plan, node)) for node in range(node_rank))
         roles = _tensorflow_roles(plan, node_rank)
+    elif "autotuning" in distribution:  # the tuner starts the processes of its trials itself, and says who they are
+        return [Process(0, 0, 0, distribution["processes"], "tuner", 0)] if node_rank == 0 else []
     else:
         size = distribution["processes"]
         first = node_rank * size
@@ -81,6 +83,8 @@ def world_size(plan: Plan) -> int:
     distribution = plan["distribution"]
     if distribution["type"] == "tensorflow":
         return int(distribution["workers"] + distribution["parameter_servers"] + bool(distribution["chief"]))
+    if "autotuning" in distribution:
+        return 1
     return int(plan["nodes"] * distribution["processes"])
 
 
@@ -122,6 +126,7 @@ class Contract:
         self._type = plan["distribution"]["type"]
         self._world_size = world_size(plan)
         self._shared = self._shared_variables()
+        self._has_store = metrics.has_store(plan, facts.inherited)
         self._cluster = tensorflow_cluster(plan, facts) if self._type == "tensorflow" else ""
 
     def environment(self, process: Process) -> Dict[str, str]:
@@ -135,6 +140,8 @@ class Contract:
             variables.update(self._mpi(process))
         elif self._type in ("pytorch", "deepspeed"):
             variables.update(self._torch(process))
+        if self._has_store:
+            variables.update(metrics.variables(self._plan, self._facts.run_dir, process.rank))
         variables.update(self._defaults(process))
         for name, value in self._plan["environment"].items():
             if name not in IDENTITY:
@@ -196,6 +203,8 @@ class Contract:
 
     def _torch(self, process: Process) -> Dict[str, str]:
         """torchrun's further names; scripts and frameworks tell by TORCHELASTIC_RUN_ID that a launcher started them."""
+        if process.role == "tuner":  # the processes of its trials inherit what it has
+            return self._deepspeed(process)
         variables = {
             "ROLE_NAME": "default",
             "ROLE_RANK": str(process.rank),
@@ -207,11 +216,15 @@ class Contract:
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "TORCHELASTIC_ERROR_FILE": layout.error_file(self._facts.run_dir, process.node_rank, process.rank),
         }
-        if self._type == "deepspeed":  # names that deepspeed.comm reads
-            variables["CROSS_RANK"] = str(process.node_rank)
-            variables["CROSS_SIZE"] = str(self._plan["nodes"])
-            variables["LOCAL_SIZE"] = str(process.local_size)
-        return variables
+        return dict(variables, **self._deepspeed(process)) if self._type == "deepspeed" else variables
+
+    def _deepspeed(self, process: Process) -> Dict[str, str]:
+        """Names that deepspeed.comm reads."""
+        return {
+            "CROSS_RANK": str(process.node_rank),
+            "CROSS_SIZE": str(self._plan["nodes"]),
+            "LOCAL_SIZE": str(process.local_size),
+        }
 
     def _defaults(self, process: Process) -> Dict[str, str]:
         """Variables that are set only where neither the job nor the inherited environment sets them."""
@@ -227,6 +240,8 @@ class Contract:
             variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
         chosen = {name: value for name, value in variables.items() if name not in facts.inherited}
         count = self._plan["gpus_per_process"]
+        if process.role == "tuner":
+            count = None  # DeepSpeed's launcher gives each process of a trial its GPU
         if count and facts.gpus:  # an index into the node's own list, never a number of ours: ids may be UUIDs
             first = process.local_rank * count
             chosen["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpus[first : first + count])

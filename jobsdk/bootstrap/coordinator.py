@@ -8,7 +8,7 @@ import socket
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import contract, events, failure
+from . import advice, contract, events, failure, metrics
 from .channel import Message
 from .control import ControlServer, Peer, raise_open_files_limit
 from .loop import Loop
@@ -97,6 +97,9 @@ class Coordinator:
             self._stop("complete")
         if peer.kind == "rank":
             peer.send({"type": "noted"})
+
+    def _on_warning(self, peer: Peer, message: Message) -> None:
+        self._event("warning", node=peer.number, message=message["message"])
 
     def _on_failed(self, peer: Peer, message: Message) -> None:
         """Something other than a rank failed: a launcher, a rank that could not be started, a signal to a node."""
@@ -207,6 +210,7 @@ class Coordinator:
     def _finish(self) -> None:
         self._over = True
         report = self._report()
+        metrics.finish(report["run"], self._run_dir, report["status"], report["ended"])
         events.write_json(self._run_dir + "/report.json", report)
         self._event("ended", status=report["status"], exit_code=report["exit_code"], message=report["message"])
         self._server.broadcast({"type": "finish", "exit_code": report["exit_code"]})
@@ -258,6 +262,7 @@ class Coordinator:
     def _cause(self, cause: Message) -> Dict[str, Any]:
         keys = ("node", "rank", "pid", "exit_code", "signal", "message", "traceback", "error", "last_lines")
         record = {key: cause.get(key) for key in keys}
+        record["advice"] = advice.advice("\n".join([cause.get("traceback") or "", *(cause.get("last_lines") or [])]))
         record["host"] = cause.get("host") or self._nodes.get(cause.get("node", -1), {}).get("host")
         record["time"] = cause["t"]
         return record

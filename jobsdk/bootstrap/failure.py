@@ -40,27 +40,34 @@ def _last_traceback(lines: List[str]) -> Optional[List[str]]:
     prefix = before if lines[start + 1 : start + 2] and lines[start + 1].startswith(before) else ""
     found = [_START]
     ended = False  # at the exception itself; only what is indented below belongs to it
+    gap = False  # TensorFlow puts a blank line between the exception and what it quotes
     for line in lines[start + 1 :]:
         text = line[len(prefix) :]
         indented = text[:1].isspace()
-        if not line.startswith(prefix) or not text or (ended and not indented):
+        if line.strip() in ("", prefix.strip()):
+            if not ended or gap:
+                break
+            gap = True
+        elif not line.startswith(prefix) or (ended and not indented):
             break
-        found.append(text)
-        ended = ended or not indented
+        else:
+            found += ["", text] if gap else [text]
+            ended, gap = ended or not indented, False
     return found
 
 
 def _exception(traceback: List[str]) -> str:
-    """The line that names the exception."""
+    """The line that names the exception; for one raised in a tf.function, the one that it quotes."""
+    if any(line.endswith(": in user code:") for line in traceback):
+        return traceback[-1].strip()
     return next((line for line in reversed(traceback) if not line[:1].isspace()), "")
 
 
 #: What a process says when it ended only because another had: never the cause while another failure is known.
-_PEER_LOST = re.compile(
-    r"Connection (was )?(closed|reset|refused)|Broken pipe|ConnectionResetError|BrokenPipeError|ConnectionAbortedError"
-    r"|ConnectionRefusedError|Socket closed|socket was closed|ncclRemoteError|NCCL remote|DistNetworkError"
-    r"|pair closure|UnavailableError",
-    re.IGNORECASE,
+_PEER_LOST = (
+    r"(?i)Connection (was )?(closed|reset|refused)|Broken pipe|ConnectionResetError|BrokenPipeError"
+    r"|ConnectionAbortedError|ConnectionRefusedError|Socket closed|socket was closed|ncclRemoteError|NCCL remote"
+    r"|DistNetworkError|pair closure|UnavailableError"
 )
 
 
@@ -71,7 +78,7 @@ def likelihood(cause: Mapping[str, Any]) -> Tuple[bool, bool, float]:
     """
     words = cause.get("error") or "\n".join(cause.get("last_lines") or [])
     silent = cause["exit_code"] == 1 and not cause.get("error")
-    return _PEER_LOST.search(words) is not None, silent, float(cause["t"])
+    return re.search(_PEER_LOST, words) is not None, silent, float(cause["t"])
 
 
 def describe(exit_code: int, signum: Optional[int]) -> str:

@@ -14,8 +14,9 @@ from . import contract, layout
 
 CONTROL, TOKEN = "JOBSDK_CONTROL", "JOBSDK_TOKEN"
 IO_DIR = "JOBSDK_IO_DIR"
+MPIRUN = "JOBSDK_MPIRUN"
 #: Variables between the bootstrap's own processes; user code never sees them.
-PRIVATE = frozenset((CONTROL, TOKEN, IO_DIR))
+PRIVATE = frozenset((CONTROL, TOKEN, IO_DIR, MPIRUN))
 
 #: Where Open MPI (4: orte, 5: prte) and Hydra tell a process its rank and the world's size.
 _RANK_NAMES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
@@ -23,7 +24,8 @@ _RANK_NAMES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "P
 
 def name(plan: Dict[str, Any]) -> str:
     """What the launcher is called in messages."""
-    return str(plan["distribution"]["launcher"])
+    launcher = str(plan["distribution"]["launcher"])
+    return {"openmpi": "Open MPI's mpirun", "hydra": "Hydra's mpiexec"}.get(launcher, launcher)
 
 
 def find(program: str, path: Optional[str] = None) -> Optional[str]:
@@ -67,7 +69,7 @@ def command(plan: Dict[str, Any], facts: contract.Facts, node_rank: int) -> Opti
     Raises FileNotFoundError where the launcher is not installed.
     """
     shared = {"JOBSDK_RUN_DIR": facts.run_dir, "JOBSDK_RUN_NAME": plan["run"], IO_DIR: facts.io_dir}
-    if name(plan) == "deepspeed":
+    if plan["distribution"]["type"] == "deepspeed":
         from . import deepspeed
 
         return deepspeed.command(plan, facts, node_rank), shared

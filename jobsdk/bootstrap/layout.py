@@ -91,6 +91,26 @@ def launcher_log(run_dir: str, node_rank: int) -> str:
     return node_logs(run_dir, node_rank) + "/launcher.log"
 
 
+def preload_log(run_dir: str, node_rank: int) -> str:
+    """What is written while the modules of `preload` are imported."""
+    return node_logs(run_dir, node_rank) + "/preload.log"
+
+
+def tracking_folder(run_dir: str, rank: int) -> str:
+    """The MLflow store that a rank writes into while the job runs; rank 0's is the run's own."""
+    return "%s/%d" % (tracking_others(run_dir), rank) if rank else run_dir + "/mlruns"
+
+
+def tracking_others(run_dir: str) -> str:
+    """Where the ranks after the first have theirs."""
+    return run_dir + "/mlruns-ranks"
+
+
+def tracking_uri(run_dir: str, rank: int) -> str:
+    """The same as MLflow takes it."""
+    return "file://" + re.sub("[%?#]", lambda found: "%%%02X" % ord(found.group()), tracking_folder(run_dir, rank))
+
+
 def deepspeed_config(config: Union[str, Dict[str, Any]], run_dir: str) -> str:
     """Where DeepSpeed's configuration is: its path inside the code, or the file that its content is written to."""
     return config if isinstance(config, str) else run_dir + "/deepspeed.json"

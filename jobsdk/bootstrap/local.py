@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import contract, events, failure, layout, network, node, processes, staging
+from . import contract, events, failure, layout, metrics, network, node, processes, staging
 from .control import HEARTBEAT_TIMEOUT, Pulse
 from .coordinator import CANCELED, LOST
 from .loop import Loop
@@ -113,10 +113,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         folder = layout.node_logs(self._run_dir, place.rank)
         os.makedirs(folder, exist_ok=True)
-        log = os.open(folder + "/bootstrap.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.close(log)
+        _write_to(folder + "/bootstrap.log")
         try:
             return node.run(self._plan, place)
         except BaseException:
@@ -225,6 +222,7 @@ class Supervisor:
         cause.update({"traceback": None, "error": None})
         report = {"run": self._plan["run"], "status": status, "exit_code": code, "message": message, "ranks": []}
         report.update({"cause": None if self._cancelled else cause, "started": self._began, "ended": time.time()})
+        metrics.finish(report["run"], self._run_dir, status, report["ended"])
         events.write_json(self._run_dir + "/report.json", report)
         self._event("ended", status=status, exit_code=code, message=message)
 
@@ -245,6 +243,25 @@ def _read(path: str) -> Dict[str, Any]:
     with open(path) as file:
         content: Dict[str, Any] = json.load(file)
     return content
+
+
+def wait_and_run(run_dir: str) -> int:
+    """As `run`, once a word has come on stdin: the job is made while this process starts. None comes: 0."""
+    if not os.read(0, 1):
+        return 0
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    _write_to(run_dir + "/logs/supervisor.log")
+    return run(run_dir)
+
+
+def _write_to(log: str) -> None:
+    """From now on stdout and stderr are the end of the file `log`."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
 
 
 def run(run_dir: str) -> int:

@@ -1,4 +1,4 @@
-"""The bootstrap's command line: `node`, `rank` and `local`."""
+"""The bootstrap's command line: `node`, `rank`, `local` and `tuner`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sys
 from typing import List
 
 _USAGE = """usage: bootstrap node RUN_DIR   run this node of the job (its rank is detected, see the documentation)
-       bootstrap local RUN_DIR  run all nodes of the job on this machine
+       bootstrap local [--wait] RUN_DIR   run all nodes of the job on this machine (once a byte comes on stdin)
        bootstrap rank           run one rank, started by mpirun or another launcher
+       bootstrap tuner MODE SCRIPT ...   have DeepSpeed's autotuner search (tune), and train then (run)
 """
 
 
@@ -19,6 +20,10 @@ def main(arguments: List[str]) -> int:
         from . import local
 
         return local.run(arguments[1])
+    if arguments[:2] == ["local", "--wait"] and len(arguments) == 3:
+        from . import local
+
+        return local.wait_and_run(arguments[2])
     if arguments == ["rank"]:
         from . import rank
 
@@ -27,5 +32,9 @@ def main(arguments: List[str]) -> int:
         from . import place
 
         return place.run(arguments[1])
+    if arguments[:1] == ["tuner"] and len(arguments) > 2:
+        from . import tuner
+
+        return tuner.run(arguments[1], arguments[2:])
     sys.stderr.write(_USAGE)
     return 64

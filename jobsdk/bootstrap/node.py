@@ -7,14 +7,18 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set
 
-from . import contract, events, failure, launchers, layout, network, processes
+from . import contract, events, failure, launchers, layout, metrics, network, processes
 from .channel import Message
 from .control import ControlClient, Pulse
 from .coordinator import HOLD, LOST, Coordinator
 from .facts import facts_of
 from .loop import Loop, Timer
+from .start import Starter
+
+if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from .mpi_library import Library
 
 
 class Node(NamedTuple):
@@ -60,6 +64,7 @@ class NodeAgent:
         self._host = socket.gethostname()
         self._inherited = {key: value for key, value in os.environ.items() if key not in launchers.PRIVATE}
         self._coordinator: Optional[Coordinator] = None
+        self._starter: Optional[Starter] = None
 
     def run(self) -> int:
         node, loop = self._node, self._loop
@@ -98,9 +103,9 @@ class NodeAgent:
     # -- the control port ----------------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        count = len(contract.node_processes(self._plan, self._node.rank))
-        needed = count if self._plan["distribution"]["type"] == "tensorflow" else 1
         node = self._node
+        ranks = [process.rank for process in contract.node_processes(self._plan, node.rank)]
+        needed = len(ranks) if self._plan["distribution"]["type"] == "tensorflow" else 1
         self._client.send(
             {
                 "type": "join",
@@ -111,6 +116,8 @@ class NodeAgent:
                 "cores": max(1, processes.cores() // node.nodes_here),
             }
         )
+        if metrics.has_store(self._plan, self._inherited):  # while the others join
+            metrics.prepare(self._plan, node.run_dir, ranks)
 
     def _message(self, message: Message) -> None:
         kind = message["type"]
@@ -178,48 +185,46 @@ class NodeAgent:
         if self._signalled or self._begun:
             return
         self._begun = True
-        plan, node = self._plan, self._node
+        node = self._node
         facts = facts_of(message, node.rank, self._inherited, node.run_dir, node.io_dir)
-        os.makedirs(layout.node_logs(node.run_dir, node.rank), exist_ok=True)
-        environment = contract.Contract(plan, facts)
-        mine = contract.node_processes(plan, node.rank)
-        launcher = plan["distribution"].get("launcher", "direct")
+        control = launchers.control_variables(node.control_address, self._control_port, node.token)
+        self._starter = Starter(self._plan, node.rank, control, self._began_process, self._warn)
         try:
-            if plan["distribution"]["type"] in ("mpi", "deepspeed"):
-                launchers.write_hostfile(plan, facts)
-            if launcher == "direct":
-                argv = processes.shell_argv(layout.rendered(plan, facts.io_dir))
-                for process in mine:
-                    log = layout.rank_log(node.run_dir, node.rank, process.rank)
-                    variables = dict(self._inherited, **environment.environment(process))
-                    self._launch(argv, variables, log, process)
-            else:
-                started = launchers.command(plan, facts, node.rank)
-                if started is not None:
-                    argv, extra = started
-                    control = launchers.control_variables(node.control_address, self._control_port, node.token)
-                    self._launch(argv, dict(self._inherited, **extra, **control),
-                                 layout.launcher_log(node.run_dir, node.rank), None)  # fmt: skip
+            self._starter.start(facts)
         except OSError as error:
             self._failed(126, "node %d cannot start its processes: %s" % (node.rank, error))
             return
         self._check_quiet()
 
-    def _launch(
-        self, argv: List[str], environment: Dict[str, str], log: str, process: Optional[contract.Process]
-    ) -> None:
+    def _began_process(self, pid: int, process: Optional[contract.Process], log: str) -> None:
         started = time.time()
-        pid = processes.start(argv, environment, log)
         self._children[pid] = _Child(process, log, started)
-        if process is not None:
-            self._client.send(
-                {"type": "rank_started", "t": started, "node": self._node.rank, "rank": process.rank, "pid": pid}
-            )
+        if process is None:
+            return
+        self._client.send(
+            {"type": "rank_started", "t": started, "node": self._node.rank, "rank": process.rank, "pid": pid}
+        )
+        if self._plan["distribution"]["type"] == "mpi":
+            from . import mpi_library
+
+            if mpi_library.is_out_of_place(self._plan, process.rank):
+                mpi_library.Watch(self._loop, pid, self._warn_of_library)
+
+    def _warn_of_library(self, library: Library) -> None:
+        from . import mpi_library
+
+        self._warn(mpi_library.warning(library))
+
+    def _warn(self, text: str) -> None:
+        self._client.send({"type": "warning", "message": text})
 
     # -- watching ------------------------------------------------------------------------------------------------
 
     def _children_ended(self) -> None:
-        for pid, status in processes.reap().items():
+        ended = processes.reap()
+        if self._starter is not None:
+            self._starter.adopt()
+        for pid, status in ended.items():
             child = self._children.pop(pid, None)  # others are adopted grandchildren
             if child is not None:
                 self._child_ended(pid, child, status)
@@ -229,6 +234,8 @@ class NodeAgent:
     def _child_ended(self, pid: int, child: _Child, status: int) -> None:
         code, signum = processes.exit_code(status)
         failed = bool(code) and not self._signalled
+        if self._starter is not None and self._starter.ended(pid, code, signum, self._signalled):
+            return
         if child.process is None:
             self._launcher_ended(pid, child, code, signum, failed)
             return
@@ -244,9 +251,18 @@ class NodeAgent:
             self._stop_soon()
 
     def _launcher_ended(self, pid: int, child: _Child, code: int, signum: Optional[int], failed: bool) -> None:
-        if failed:
-            what = "%s on node %d %s" % (launchers.name(self._plan), self._node.rank, failure.describe(code, signum))
+        if not failed:
+            return
+        what = "%s on node %d %s" % (launchers.name(self._plan), self._node.rank, failure.describe(code, signum))
+        from . import mpirun
+
+        culprit = mpirun.aborted(self._plan, self._node.run_dir)
+        if culprit is None:
             self._failed(code, what, pid=pid, **failure.last_words(child.log))
+            return
+        log = layout.rank_log(self._node.run_dir, culprit.node_rank, culprit.rank)
+        what = "rank %d on node %d called MPI_Abort, and %s" % (culprit.rank, culprit.node_rank, what)
+        self._failed(code, what, node=culprit.node_rank, rank=culprit.rank, **failure.last_words(log))
 
     def _failed(self, code: int, message: str, **facts: Any) -> None:
         record = {"type": "failed", "t": time.time(), "node": self._node.rank, "rank": None, "exit_code": code,
@@ -279,6 +295,9 @@ class NodeAgent:
         left = processes.descendants(os.getpid())
         if not left and not self._children:
             self._quiet = True
+            metrics.tidy(
+                self._node.run_dir, [rank.rank for rank in contract.node_processes(self._plan, self._node.rank)]
+            )
             self._client.send({"type": "quiet"})
             if self._code is not None:
                 self._loop.stop()
@@ -297,7 +316,7 @@ class NodeAgent:
     def _ends_by_itself(self, pid: int) -> bool:
         """mpirun ends when its ranks do, and Open MPI 4 crashes on a SIGTERM meanwhile: it has half the grace time."""
         child = self._children.get(pid)
-        if child is None or child.process is not None or launchers.name(self._plan) != "mpirun":
+        if child is None or child.process is not None or self._plan["distribution"]["type"] != "mpi":
             return False
         return self._deadline is not None and self._deadline - time.monotonic() > self._plan["grace_s"] / 2
 

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
-from . import contract, failure, launchers, layout, processes
+from . import contract, failure, launchers, layout, mpi_library, mpirun, processes
 from .channel import Message
 from .control import ControlClient
 from .facts import facts_of
@@ -28,6 +28,7 @@ class LaunchedRank:
         self._loop = Loop()
         self._code = 1
         self._pid: Optional[int] = None
+        self._mpirun = mpirun.started_by(dict(os.environ))
         self._stopped = False
         per_node = plan["distribution"]["processes"]
         node, local = divmod(rank, per_node)
@@ -77,6 +78,19 @@ class LaunchedRank:
             return
         facts_of_rank = {"t": self._started, "node": node, "rank": self._process.rank, "pid": self._pid}
         self._client.send(dict(facts_of_rank, type="rank_started"))
+        if self._mpirun is not None and self._mpirun.family and expected > 1:
+            mpi_library.Watch(self._loop, self._pid, self._judge_library)
+
+    def _judge_library(self, library: mpi_library.Library) -> None:
+        """A world of size 1 in every rank is no failure for the program, so that it must be one here."""
+        assert self._mpirun is not None
+        if library.family == self._mpirun.family:
+            return
+        rank, node = self._process.rank, self._process.node_rank
+        record = {"type": "failed", "t": time.time(), "node": node, "rank": rank, "pid": self._pid, "exit_code": 1,
+                  "message": "rank %d on node %d does not see the other ranks" % (rank, node),
+                  "error": mpi_library.mismatch(library, self._mpirun), "host": socket.gethostname()}  # fmt: skip
+        self._client.send(record)
 
     def _child_ended(self) -> None:
         for pid, status in processes.reap().items():

@@ -29,6 +29,11 @@ _TORCHRUN = {"nnodes": "nodes", "nproc_per_node": "processes", "nproc-per-node":
     show_default=True,
     help="How the processes find each other.",
 )
+@click.option(
+    "--preload",
+    metavar="MODULES",
+    help="Modules, with commas between, that each node imports once; the processes are forked from there.",
+)
 @compute_option()
 @set_option()
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -38,6 +43,7 @@ def run(
     nodes: int,
     processes: int | None,
     distribution: str,
+    preload: str | None,
     compute: str | None,
     settings: tuple[dict[str, Any], ...],
     command: tuple[str, ...],
@@ -48,11 +54,11 @@ def run(
 
         jobsdk run --nodes 2 --processes 4 -- python train.py --epochs 3
     """
-    from jobsdk.client import JobOperations
     from jobsdk.job.paths import working_directory
 
     if command[0].endswith((".yml", ".yaml")):
         context.fail(f"{command[0]} is no command: did you mean 'jobsdk job create -f {command[0]}'?")
+    name = _start_ahead() if compute in (None, "local") else None
     fields: dict[str, Any] = {
         "command": shlex.join(command),
         "code": working_directory(),
@@ -63,6 +69,8 @@ def run(
         if distribution == "tensorflow":
             raise click.UsageError("TensorFlow runs one worker on each node: use --nodes.", context)
         fields["distribution"]["process_count_per_instance"] = processes
+    if preload is not None:
+        fields["preload"] = preload.split(",")
     if settings:
         from jobsdk.job.yaml_file import load_job
 
@@ -72,5 +80,20 @@ def run(
 
         job = CommandJob(**fields)
     from jobsdk.cli.streaming import own
+    from jobsdk.client import JobOperations
 
-    context.exit(own(lambda: JobOperations().create_or_update(job, compute=compute, in_place=True, warn=warn)))
+    operations, name = JobOperations(), job.name or name
+    context.exit(own(lambda: operations.create_or_update(job, name=name, compute=compute, in_place=True, warn=warn)))
+
+
+def _start_ahead() -> str:
+    """Start what will supervise the run while its job is made and judged; the run's name."""
+    import os
+
+    from jobsdk.compute import supervisor
+    from jobsdk.compute.environ import for_ranks
+    from jobsdk.runs import generate_name, runs_folder
+
+    name = generate_name()
+    supervisor.start_ahead(str(runs_folder() / name), for_ranks(os.environ))
+    return name

@@ -14,12 +14,15 @@ from jobsdk.client import JobOperations
 @run_name
 @output_option()
 def show(name: str, form: str) -> None:
-    """Show a run: its state, how it ended, where its outputs are."""
-    from jobsdk.cli.records import run_record
+    """Show a run: its state, how it ended, where its outputs are, the last value of each metric."""
+    from jobsdk.cli.records import last_values, metric_records, run_record
 
     run = JobOperations().get(name)
     record = run_record(run)
-    if form != "table":
+    if form == "table":
+        record["metrics"] = last_values(run.metrics)
+    else:
+        record["metrics"] = metric_records(run.metrics)
         record["report"] = run.report or None
     show_record(record, form)
 

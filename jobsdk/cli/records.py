@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jobsdk.metrics import Point
     from jobsdk.run import Run
 
 COLUMNS = ("NAME", "STATUS", "CODE", "EXPERIMENT", "COMPUTE", "NODES", "RANKS", "CREATED", "TOOK")
@@ -36,6 +39,21 @@ def run_record(run: Run) -> dict[str, Any]:
         "archived": run.archived,
         "outputs": {name: output.path for name, output in run.outputs.items()},
         "folder": str(run.folder.path),
+    }
+
+
+def last_values(metrics: Mapping[str, list[Point]]) -> dict[str, str]:
+    """The value of each metric, short."""
+    from jobsdk.metrics import last
+
+    return {name: f"{last(points).value:.6g}" for name, points in metrics.items()}
+
+
+def metric_records(metrics: Mapping[str, list[Point]]) -> dict[str, list[dict[str, Any]]]:
+    """All points of each metric; a value that JSON has no number for is a text."""
+    return {
+        name: [point._asdict() | ({} if isfinite(point.value) else {"value": str(point.value)}) for point in points]
+        for name, points in metrics.items()
     }
 
 

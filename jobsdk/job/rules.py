@@ -36,7 +36,7 @@ def rule(*reads: str) -> Callable[[Rule], Rule]:
 
 def judge(job: CommandJob, report: Report) -> None:
     """Applies all rules to a job; the report has what is already known to be wrong with its fields."""
-    from jobsdk.job import file_rules  # noqa: F401  (registers its rules)
+    from jobsdk.job import deepspeed_rules, file_rules, tensorflow_rules  # noqa: F401  (register their rules)
 
     broken = {_meant(job, finding.path)[:2] for finding in report.findings if finding.is_error}
     for reads, function in RULES:
@@ -170,6 +170,24 @@ def autotuning_has_its_launcher(job: CommandJob, report: Report) -> None:
         report.error(
             ("distribution", "autotuning"), "only DeepSpeed's own launcher can do it", "add 'launcher: deepspeed'"
         )
+
+
+@rule("distribution", "command")
+def autotuning_has_its_script(job: CommandJob, report: Report) -> None:
+    """DeepSpeed's autotuner starts a script again and again, each time with another configuration."""
+    if not getattr(job.distribution, "autotuning", None) or getattr(job.distribution, "launcher", None) != "deepspeed":
+        return
+    from jobsdk.bootstrap import tuner
+    from jobsdk.job.shell import simple_commands
+
+    text = job.command or ""
+    commands = list(simple_commands(text))
+    if len(commands) != 1 or not tuner.fits(text) or text.rstrip().endswith(("&", ";", "|")):
+        message = "DeepSpeed's autotuner starts one Python script, and nothing else"
+        report.error(("command",), message, "write it as 'python train.py --deepspeed_config FILE ...'")
+    elif not any(re.match("--deepspeed(_config)?(=|$)", word) for word in commands[0]):
+        message = "names no configuration, in whose place DeepSpeed's autotuner would put its own"
+        report.error(("command",), message, "add --deepspeed_config FILE, or $JOBSDK_DEEPSPEED_CONFIG")
 
 
 @rule("command", "distribution")

@@ -31,14 +31,24 @@ def load(folder: str | Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
 
     `folder` is `cifar-10-batches-py` or the folder that holds it. Raises FileNotFoundError if a batch is missing.
     """
-    folder = Path(folder)
-    if (folder / "cifar-10-batches-py").is_dir():
-        folder = folder / "cifar-10-batches-py"
     images, labels = [], []
     for name in TRAINING if train else TEST:
-        with open(folder / name, "rb") as file:
-            # The published files were written by Python 2; with "bytes" their keys read b"data", b"labels".
-            batch = _Unpickler(file, encoding="bytes").load()
+        batch = _read(folder, name)
         images.append(np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, 3, 32, 32))
         labels.append(np.asarray(batch[b"labels"], dtype=np.int64))
     return np.concatenate(images), np.concatenate(labels)
+
+
+def label_names(folder: str | Path) -> list[str]:
+    """The names of the ten labels, in their order."""
+    return [name.decode() for name in _read(folder, "batches.meta")[b"label_names"]]
+
+
+def _read(folder: str | Path, name: str) -> dict[bytes, Any]:
+    folder = Path(folder)
+    if (folder / "cifar-10-batches-py").is_dir():
+        folder = folder / "cifar-10-batches-py"
+    with open(folder / name, "rb") as file:
+        # The published files were written by Python 2; with "bytes" their keys read b"data", b"labels".
+        content: dict[bytes, Any] = _Unpickler(file, encoding="bytes").load()
+    return content

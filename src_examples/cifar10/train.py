@@ -113,7 +113,7 @@ def main() -> None:
         mean = total(losses, world_size)
         if rank == 0:
             seconds = time.monotonic() - started
-            print(f"epoch {epoch}/{args.epochs} loss {(mean[0] / mean[1]).item():.4f} ({seconds:.1f} s)", flush=True)
+            print(f"epoch {epoch}/{args.epochs} loss {(mean[0] / mean[1]).item():.4f} ({seconds:.2f} s)", flush=True)
             if checkpoint:
                 save({"epoch": epoch, "model": net.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint)
 

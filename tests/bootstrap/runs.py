@@ -19,7 +19,7 @@ def plan(command_text: str, nodes: int = 2, distribution: dict[str, Any] | None 
     return {
         "plan": 1, "run": "run", "display_name": "run", "experiment": None, "command": [command_text], "nodes": nodes,
         "distribution": distribution or PYTORCH, "environment": {}, "inputs": {}, "outputs": {},
-        "gpus_per_process": None, "timeout_s": None, "grace_s": 5.0,
+        "preload": [], "gpus_per_process": None, "timeout_s": None, "grace_s": 5.0,
         "rendezvous_timeout_s": 60.0, **more,
     }  # fmt: skip
 
@@ -27,12 +27,20 @@ def plan(command_text: str, nodes: int = 2, distribution: dict[str, Any] | None 
 class LocalRun:
     """A supervisor started on a plan in a folder of its own."""
 
-    def __init__(self, folder: Path, the_plan: dict[str, Any], argv: list[str] | None = None, **env: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        the_plan: dict[str, Any],
+        argv: list[str] | None = None,
+        work: Path | None = None,
+        **env: str,
+    ) -> None:
         self.folder = folder
+        work = work or folder / "work"
         (folder / "logs").mkdir(parents=True)
-        (folder / "work").mkdir()
+        work.mkdir(exist_ok=True)
         (folder / "plan.json").write_text(json.dumps(the_plan))
-        native = {"working_dir": str(folder / "work"), "in_place": True}
+        native = {"working_dir": str(work), "in_place": True}
         (folder / "native.json").write_text(json.dumps(native))
         self.process = subprocess.Popen(
             argv or command("local", str(folder)),

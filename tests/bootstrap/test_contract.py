@@ -101,6 +101,8 @@ def test_everything_a_single_pytorch_process_gets() -> None:
         "AZUREML_RUN_ID": "run", "AZUREML_NODE_COUNT": "1", "AZUREML_CR_NODE_RANK": "0",
         "AZUREML_PROCESS_NAME": "rank_0", "AZ_BATCH_HOST_LIST": "10.0.0.0",
         "JOBSDK_RUN_NAME": "run", "JOBSDK_RUN_DIR": "/run", "JOBSDK_RESTART_COUNT": "0",
+        "MLFLOW_TRACKING_URI": "file:///run/mlruns", "MLFLOW_RUN_ID": "run", "MLFLOW_EXPERIMENT_NAME": "Default",
+        "MLFLOW_EXPERIMENT_ID": "0", "MLFLOW_ALLOW_FILE_STORE": "true",
     }  # fmt: skip
 
 

@@ -52,6 +52,19 @@ def test_a_traceback_that_torch_has_marked_with_its_rank(tmp_path: Path) -> None
     assert words["error"] == "ValueError: 5"
 
 
+def test_an_exception_inside_a_tf_function_is_the_one_that_it_quotes(tmp_path: Path) -> None:
+    """As TensorFlow 2.21 writes it."""
+    log = tmp_path / "log"
+    log.write_text(
+        'before\nTraceback (most recent call last):\n  File "t.py", line 5, in <module>\n    step(1)\n'
+        'ValueError: in user code:\n\n    File "t.py", line 4, in step  *\n        raise ValueError("shapes")\n\n'
+        "    ValueError: shapes differ\n\nafterwards\n"
+    )
+    words = failure.last_words(str(log))
+    assert words["error"] == "ValueError: shapes differ"
+    assert words["traceback"].endswith("\n\n    ValueError: shapes differ")
+
+
 def test_a_traceback_behind_an_unfinished_line(tmp_path: Path) -> None:
     words = failure.last_words(str(output_of("input('name? ')", tmp_path / "log")))
     assert words["error"] == "EOFError: EOF when reading a line"

@@ -351,8 +351,10 @@ def test_no_mpirun_is_said(tmp_path: Path) -> None:
 def test_mpirun_itself_killed(tmp_path: Path, require_mpirun: None) -> None:
     run = LocalRun(tmp_path / "r", plan("exec sleep 600", distribution=MPI))
     run.until(lambda: len(run.events("rank_started")) == 4)
-    launcher = [pid for pid in processes_of(run.folder) if b"mpirun" in Path(f"/proc/{pid}/cmdline").read_bytes()[:40]]
-    os.kill(launcher[0], signal.SIGKILL)
+    # Open MPI 5's mpirun goes on as prterun, with the same arguments.
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes_of(run.folder)}
+    (launcher,) = (pid for pid, words in commands.items() if b"--oversubscribe" in words.split(b"\0"))
+    os.kill(launcher, signal.SIGKILL)
     assert run.wait() != 0
     assert run.report()["status"] == "Failed"
     assert processes_of(run.folder) == []

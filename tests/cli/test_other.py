@@ -37,11 +37,11 @@ def test_nothing_heavy_is_imported_for_little(words: list[str]) -> None:
 
 def test_run_imports_neither_rich_nor_sqlite_before_the_job_is_started() -> None:
     program = (
-        "import sys\nfrom jobsdk.compute import local\nstart = local._start\n"
+        "import sys\nfrom jobsdk.compute import supervisor\nstart = supervisor.start\n"
         "def started(*given):\n"
         "    print(sorted({'rich', 'sqlite3', 'yaml', 'logging', 'subprocess'} & set(sys.modules)), flush=True)\n"
         "    return start(*given)\n"
-        "local._start = started\nfrom jobsdk.cli import main\nsys.exit(main(['run', 'true']))"
+        "supervisor.start = started\nfrom jobsdk.cli import main\nsys.exit(main(['run', 'true']))"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 

@@ -28,6 +28,21 @@ def test_nothing_of_another_launcher_is_left_and_all_else_is_kept() -> None:
     assert found == {**_KEPT, "PATH": "/py/bin:/a"}
 
 
+def test_settings_of_mpi_are_the_users_own_outside_of_mpi() -> None:
+    settings = {"OMPI_MCA_btl": "self,tcp", "PRTE_MCA_plm": "ssh", "PATH": "/a"}
+    assert settings.items() - {("PATH", "/a")} <= for_ranks(settings).items()
+    assert for_ranks({**settings, "PMIX_RANK": "0"}).keys() == {"PATH"}
+
+
+def test_what_a_notebook_set_for_itself_is_left_out() -> None:
+    colours = {"FORCE_COLOR": "1", "CLICOLOR": "1", "CLICOLOR_FORCE": "1"}
+    inline = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    plain = for_ranks({"PATH": "/a"})
+    assert for_ranks({"PATH": "/a", **colours, **inline, "JPY_PARENT_PID": "7", "JPY_SESSION_NAME": "n"}) == plain
+    assert for_ranks({"PATH": "/a", **colours, **inline}) == plain  # an editor's kernel
+    assert for_ranks({"PATH": "/a", **colours, "MPLBACKEND": "agg"}) == {**plain, **colours, "MPLBACKEND": "agg"}
+
+
 def test_the_right_python_comes_first_once() -> None:
     assert for_ranks({"PATH": "/a:/py/bin:/b"}, python="/py/bin/python")["PATH"] == "/py/bin:/a:/b"
     assert for_ranks({})["PATH"].split(":")[0] == os.path.dirname(sys.executable)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from jobsdk import MLClient, MpiDistribution
 from jobsdk import compute as computes
 from jobsdk.compute.local import LocalCompute
-from jobsdk.errors import ValidationError
+from jobsdk.errors import ComputeError, ValidationError
 from jobsdk.job.command import CommandJob, command
 from jobsdk.plan import make_plan
 
@@ -101,6 +102,50 @@ def test_a_launcher_that_is_missing_is_an_error_before_anything_starts(
     (tmp_path / launcher).unlink()
     job.distribution.launcher = "direct"  # type: ignore[union-attr]
     assert judged(job) == {}
+
+
+def test_an_mpirun_of_another_family_than_asked_for_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    job = command(command="true", distribution={"type": "mpi", "launcher": "hydra"})
+    missing = judged(job)["distribution.launcher"]
+    assert missing.startswith("error: there is no mpiexec of Hydra (MPICH, Intel MPI) on PATH. install MPICH")
+    (tmp_path / "mpirun").write_text("#!/bin/sh\necho 'mpirun (Open MPI) 5.0.11'\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    assert judged(job)["distribution.launcher"] == missing
+    job.distribution.launcher = "openmpi"  # type: ignore[union-attr]
+    assert judged(job) == {}
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (command(command="cd src && python train.py", preload=["torch"]), "the command is not of the form"),
+        (command(command="bash train.sh", preload="torch"), "the command is not of the form"),
+        (
+            command(command="python train.py", preload="torch", distribution=MpiDistribution()),
+            "mpirun starts the processes, not jobsdk",
+        ),
+    ],
+)
+def test_a_preload_that_cannot_be_is_told_before_the_run(job: CommandJob, why: str, require_mpirun: str) -> None:
+    assert why in judged(job)["preload"]
+    assert judged(job)["preload"].startswith("warning: has no effect")
+
+
+def test_the_preload_of_the_compute_counts_for_jobs_that_say_nothing() -> None:
+    Path("computes.yml").write_text("computes: {local: {type: local, preload: [json, torch.nn]}}")
+    plans = {
+        tuple(plan["preload"])
+        for given in (None, [], "numpy")
+        for plan in [MLClient().jobs.compile(command(command="python -m calendar", preload=given)).plan]
+    }
+    assert plans == {("json", "torch.nn"), (), ("numpy",)}
+    Path("computes.yml").write_text("computes: {local: {type: local, preload: [no-module]}}")
+    with pytest.raises(ComputeError, match=r"compute local: .*preload.*the name of a Python module"):
+        computes.resolve("local")
 
 
 def test_building_needs_something_to_build() -> None:

@@ -69,7 +69,7 @@ distributions = st.one_of(
     fields({"type": st.sampled_from(["tf", "TensorFlow"])}, worker_count=counts, parameter_server_count=counts,
            chief=st.booleans()),
     fields({"type": st.sampled_from(["mpi", "horovod"])}, process_count_per_instance=counts,
-           launcher=st.sampled_from(["mpirun", "direct"])),
+           launcher=st.sampled_from(["mpirun", "openmpi", "hydra", "direct"])),
     fields({"type": st.just("deepspeed")}, config=words, autotuning=st.sampled_from(["tune", "run"])),
     fields({"type": st.just("RAY")}, port=st.integers(1, 65535), include_dashboard=st.booleans(), address=words),
 )  # fmt: skip

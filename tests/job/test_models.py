@@ -81,7 +81,7 @@ def test_distribution_types_have_aliases_in_any_letter_case(written: str, type_n
         (Input(path="x"), "distribution", "an object of type Input"),
         ({"type": "pytorch", "worker_count": 2}, "distribution.worker_count", "it is a setting of tensorflow"),
         ({"type": "mpi", "process_count": 2}, "distribution.process_count", "'process_count_per_instance'"),
-        ({"type": "mpi", "launcher": "srun"}, "distribution.launcher", "mpirun or direct"),
+        ({"type": "mpi", "launcher": "srun"}, "distribution.launcher", "mpirun, openmpi, hydra or direct"),
         ({"type": "tf", "parameter_server_count": -1}, "distribution.parameter_server_count", "at least 0"),
         ({"type": "tf", "chief": "yes"}, "distribution.chief", "true or false"),
         ({"type": "ray", "port": 70000}, "distribution.port", "from 1 to 65535"),

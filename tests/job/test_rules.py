@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "conda.yml").write_text("dependencies: [python]\n")
     (tmp_path / "env.yml").write_text("name: e\nversion: 1\nimage: python:3.11\n")
     (tmp_path / "bad_env.yml").write_text("name: e\nimge: python:3.11\n")
+    (tmp_path / "src/ds.json").write_text('{"train_batch_size": 2}')
     (tmp_path / "requirements.txt").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -154,7 +155,8 @@ def test_found(fields: dict[str, Any], severity: str, path: str, says: str) -> N
         {"distribution": pytorch, "instance_count": 2},
         {"command": "torchrun x"},
         {"command": "torchrun x", "distribution": RayDistribution()},
-        {"command": "python -c 1", "distribution": DeepSpeedDistribution(launcher="deepspeed", autotuning="tune")},
+        {"command": "python train.py --deepspeed_config ds.json", "code": "src",
+         "distribution": DeepSpeedDistribution(launcher="deepspeed", autotuning="tune")},
         {"command": "python train.py", "code": "src", "distribution": DeepSpeedDistribution(config="ds.json")},
         {"command": "python train.py", "code": "src/train.py"},
         {"command": "python ./train.py && bash sub/run.sh", "code": "file:src"},

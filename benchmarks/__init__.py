@@ -1,0 +1,1 @@
+"""Benchmarks of jobsdk beside its peers: `python -m benchmarks`."""

@@ -1,0 +1,86 @@
+"""docs/benchmarks.md, written from what was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import textwrap
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks import launchers
+from benchmarks.harness import Table
+from jobsdk.bootstrap.processes import cores
+
+PATH = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+PEERS = ["torch", "accelerate", "azure-ai-ml", "torchx", "submitit"]
+
+_HEAD = """\
+# Benchmarks
+
+jobsdk beside its peers, each table measured in one go on one machine. `make bench` makes this page anew; it wants a
+machine that does nothing else, since launchers share out a busy one's processors differently.
+
+A peer's cell says first how many times as much as jobsdk it has, then the figure itself. Seconds, bytes and
+megabytes: less is better, so a ratio above 1 is in our favour; for figures per second it is one below 1. Contenders
+take turns (A B C A B C ...), a first round is not counted, and figures are medians. Absolute times belong to this
+machine; ratios travel better.
+"""
+
+
+def write(tables: Mapping[str, Table], quick: bool) -> None:
+    PATH.write_text("\n".join([_HEAD, _machine(), *(_section(name, table, quick) for name, table in tables.items())]))
+
+
+def _section(name: str, table: Table, quick: bool) -> str:
+    command = f"`.venv-bench/bin/python -m benchmarks {name}{' --quick' if quick else ''}`"
+    method = _wrapped(f"{table.method} To reproduce, after `make bench`: {command}.")
+    return f"## {table.title}\n{_wrapped(table.meaning)}\n\n{table}\n\n{method}\n"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _machine() -> str:
+    facts = {
+        "date": time.strftime("%Y-%m-%d"),
+        "CPU": f"{_field('/proc/cpuinfo', 'model name') or platform.processor()}, {cores()} cores",
+        "memory": _memory(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        **{name: _version(name) for name in PEERS},
+        "Open MPI": _open_mpi(),
+    }
+    lines = [f"| {name} | {value} |" for name, value in facts.items()]
+    return "\n".join(["| machine | |", "|---|---|", *lines, ""])
+
+
+def _field(path: str, name: str) -> str:
+    if not os.path.exists(path):
+        return ""
+    lines = (line.partition(":") for line in Path(path).read_text().splitlines())
+    return next((value.strip() for key, _, value in lines if key.strip() == name), "")
+
+
+def _memory() -> str:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return f"{total / 2**30:.0f} GiB"
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _open_mpi() -> str:
+    program = launchers.find("mpirun")
+    if program is None:
+        return "not installed"
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split()[-1] if "Open MPI" not in said else said.splitlines()[0].split()[-1]

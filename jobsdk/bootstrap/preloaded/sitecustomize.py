@@ -1,0 +1,195 @@
+"""Runs while Python starts: imports modules once, and forks a process for each rank of the node.
+
+The bootstrap starts `python train.py ...` with this folder on PYTHONPATH, and Python imports `sitecustomize` before it
+does anything else. In the forked ranks this module simply returns, and Python goes on to what its command line says.
+So sys.argv, `__main__`, sys.path[0], tracebacks, exit codes and atexit are Python's own doing, as in a fresh process.
+The process that forked them never gets so far.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict, List, NoReturn, Set
+
+_FILES = "JOBSDK_PRELOAD"  # "REQUEST ANSWER": two open files, by number
+
+
+class _Unsafe(Exception):
+    """Why no ranks are forked."""
+
+
+def _main() -> bool:
+    """Returns in the ranks alone: whether there is a `sitecustomize` of somebody else's."""
+    request_file, answer = map(int, os.environ.pop(_FILES).split())
+    import gc
+    import json
+
+    with os.fdopen(request_file) as file:
+        file.seek(0)
+        request: Dict[str, Any] = json.load(file)
+    other = _leave_no_trace(request["python_path"])
+    try:
+        _import_all(request["modules"], request["folder"], set(request["withheld"]))
+    except _Unsafe as reason:
+        _end(answer, {"refused": str(reason)})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    gc.freeze()  # what is shared is then not written to by a collection, and stays shared
+    ready, go = os.pipe()
+    pids = []
+    for rank in request["ranks"]:
+        pid = os.fork()
+        if pid == 0:
+            os.close(answer)
+            os.close(go)
+            _become(rank, ready)
+            return other
+        pids.append(pid)
+    os.close(ready)
+    _end(answer, {"pids": pids}, go)
+
+
+def _end(answer: int, message: Dict[str, Any], go: int = -1) -> NoReturn:
+    """Tell the bootstrap, and only then let the ranks go; they become the bootstrap's own children."""
+    import json
+
+    os.write(answer, json.dumps(message).encode() + b"\n")
+    if go != -1:
+        os.write(go, b"." * len(message["pids"]))
+    os._exit(0)
+
+
+def _leave_no_trace(python_path: Any) -> bool:
+    """Undo how this module came to be imported. Whether there is another `sitecustomize`, which then has its turn."""
+    import importlib
+
+    folder = os.path.dirname(__file__)
+    sys.path[:] = [entry for entry in sys.path if entry != folder]
+    sys.path_importer_cache.pop(folder, None)
+    if python_path is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = python_path
+    del sys.modules[__name__]
+    try:
+        importlib.import_module(__name__)
+    except ImportError as error:
+        if error.name != __name__:
+            raise
+        return False
+    return True
+
+
+def _import_all(modules: List[str], folder: str, withheld: Set[str]) -> None:
+    import importlib
+
+    sys.path.insert(0, folder)  # where Python will look first for the script's own modules
+    for name in modules:
+        watch = _Watch(withheld)
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            raise _Unsafe("cannot import %s: %s: %s" % (name, type(error).__name__, error)) from None
+        finally:
+            watch.end()
+        if watch.seen:
+            text = "%s reads %s while it is imported, which differs from rank to rank"
+            raise _Unsafe(text % (name, ", ".join(sorted(watch.seen))))
+        _check_gpu(name)
+        _check_threads(name)
+    if folder in sys.path:
+        sys.path.remove(folder)
+
+
+class _Watch:
+    """Notes which of some variables are read from os.environ, until `end()`."""
+
+    def __init__(self, names: Set[str]) -> None:
+        self.seen = seen = set()  # type: Set[str]
+        self._kind = os.environ.__class__
+
+        class Watched(os.environ.__class__):  # type: ignore[misc, name-defined]
+            def __getitem__(self, key: Any) -> Any:  # `get` and `in` come here too
+                if key in names:
+                    seen.add(key)
+                return super().__getitem__(key)
+
+        os.environ.__class__ = Watched
+
+    def end(self) -> None:
+        os.environ.__class__ = self._kind
+
+
+def _check_gpu(name: str) -> None:
+    """A process that has talked to the GPU driver cannot be forked into ones that can."""
+    torch = sys.modules.get("torch")
+    initialised = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
+    if initialised or any(link.startswith(("/dev/nvidia", "/dev/kfd")) for link in _open_files()):
+        raise _Unsafe("%s initialises the GPU while it is imported" % name)
+
+
+def _open_files() -> List[str]:
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink("/proc/self/fd/" + number))
+        except OSError:
+            pass  # the listing's own
+    return found
+
+
+def _check_threads(name: str) -> None:
+    """Only the thread that forks goes on in a fork, so that locks of others stay locked for ever."""
+    import threading
+
+    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if not names and len(os.listdir("/proc/self/task")) > 1:
+        # Thread pools that know of fork (OpenBLAS, OpenMP) end their threads before one, and start them anew later.
+        _fork_once()
+        names = _native_threads()
+    if names:
+        raise _Unsafe("%s leaves threads running: %s" % (name, ", ".join(names)))
+
+
+def _fork_once() -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def _native_threads() -> List[str]:
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        if int(task) != os.getpid():
+            with open("/proc/self/task/%s/comm" % task) as file:
+                names.append(file.read().strip())
+    return names
+
+
+def _become(rank: Dict[str, Any], ready: int) -> None:
+    """In the fork: be one rank, as if it had been started so, once the bootstrap knows of all of them."""
+    os.setsid()
+    log = os.open(rank["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.environ.clear()
+    os.environ.update(rank["environment"])
+    # What a fresh process would draw from the system's randomness for itself.
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "multiprocessing.process" in sys.modules:
+        sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+    if os.read(ready, 1) != b".":  # the one that forks was killed half-way
+        os._exit(1)
+    os.close(ready)
+
+
+if _FILES in os.environ and not _main():
+    raise ImportError("there is none", name=__name__)  # what Python finds where there is no sitecustomize

@@ -1,0 +1,134 @@
+"""Starting what the job runs on one node: its ranks, or the launcher that starts them elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+
+from . import contract, launchers, layout, processes
+
+if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from .preload import Preload
+
+
+class Rank(NamedTuple):
+    """A rank to be started."""
+
+    process: contract.Process
+    environment: Dict[str, str]
+    log: str
+
+
+#: Told of every process that has been started: its pid, which rank it is (None: not a rank), and its log.
+Began = Callable[[int, Optional[contract.Process], str], None]
+
+
+class Starter:
+    """Starts the processes of node `node_rank`; `control` are the variables by which others find the control port."""
+
+    def __init__(
+        self,
+        plan: Dict[str, Any],
+        node_rank: int,
+        control: Mapping[str, str],
+        began: Began,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._node_rank = node_rank
+        self._control = control
+        self._began = began
+        self._warn = warn
+        self._waiting: List[Rank] = []  # ranks that are to be forked
+        self._command = ""
+        self._preload: Optional[Preload] = None
+        self._refused = ""  # why none are forked
+
+    def start(self, facts: contract.Facts) -> None:
+        """Raises OSError where something cannot be started."""
+        os.makedirs(layout.node_logs(facts.run_dir, self._node_rank), exist_ok=True)
+        distribution = self._plan["distribution"]
+        if distribution["type"] in ("mpi", "deepspeed"):
+            launchers.write_hostfile(self._plan, facts)
+        self._command = layout.rendered(self._plan, facts.io_dir)
+        if "autotuning" in distribution:
+            from . import tuner
+
+            self._command = tuner.command(self._plan, self._command)
+            self._start_ranks(self._ranks(facts))
+        elif distribution["launcher"] != "direct":
+            self._start_launcher(facts)
+        else:
+            ranks = self._ranks(facts)
+            if not (self._plan.get("preload") and ranks and self._start_preloaded(ranks, facts.run_dir)):
+                self._start_ranks(ranks)
+
+    def _ranks(self, facts: contract.Facts) -> List[Rank]:
+        environment = contract.Contract(self._plan, facts)
+        return [
+            Rank(
+                process,
+                dict(facts.inherited, **environment.environment(process)),
+                layout.rank_log(facts.run_dir, self._node_rank, process.rank),
+            )
+            for process in contract.node_processes(self._plan, self._node_rank)
+        ]
+
+    def _start_ranks(self, ranks: List[Rank]) -> None:
+        argv = processes.shell_argv(self._command)
+        for rank in ranks:
+            self._began(processes.start(argv, rank.environment, rank.log), rank.process, rank.log)
+
+    def _start_launcher(self, facts: contract.Facts) -> None:
+        started = launchers.command(self._plan, facts, self._node_rank)
+        if started is None:
+            return
+        argv, extra = started
+        # The job's own variables may be settings of the launcher: OMPI_MCA_*, DS_*.
+        environment = dict(facts.inherited, **self._plan["environment"])
+        environment.update(extra, **self._control)
+        log = layout.launcher_log(facts.run_dir, self._node_rank)
+        self._began(processes.start(argv, environment, log), None, log)
+
+    # -- ranks that are forked from one process ------------------------------------------------------------------
+
+    def _start_preloaded(self, ranks: List[Rank], run_dir: str) -> bool:
+        """Start the process that imports what the job says and forks the ranks; whether that could be done."""
+        from . import preload
+
+        if not preload.fits(self._command):
+            return False  # as has been said before the run
+        log = layout.preload_log(run_dir, self._node_rank)
+        forks = [preload.Rank(rank.environment, rank.log) for rank in ranks]
+        try:
+            self._preload = preload.Preload(self._plan["preload"], self._command, forks, log)
+        except (preload.Unfit, OSError) as reason:
+            self._started_as_usual(str(reason))
+            return False
+        self._waiting = ranks
+        self._began(self._preload.pid, None, log)
+        return True
+
+    def adopt(self) -> None:
+        """Take over the ranks that were forked, before any of them is found to have ended. They run once we have."""
+        message = self._preload.read() if self._preload is not None else None
+        if message is not None and "refused" in message:
+            self._refused = message["refused"]
+        elif message is not None:
+            for rank, pid in zip(self._waiting, message["pids"]):
+                self._began(pid, rank.process, rank.log)
+            self._waiting = []
+
+    def ended(self, pid: int, code: int, signum: Optional[int], is_stopping: bool) -> bool:
+        """Whether `pid` was the process that forks; if it forked none, the ranks are started as usual."""
+        if self._preload is None or pid != self._preload.pid:
+            return False
+        if self._waiting and not is_stopping:
+            self._started_as_usual(self._refused or self._preload.last_words(code, signum))
+            self._start_ranks(self._waiting)
+        self._preload.close()
+        self._preload = None
+        return True
+
+    def _started_as_usual(self, why: str) -> None:
+        self._warn("preload: %s; the ranks of node %d are started as usual" % (why, self._node_rank))

@@ -1,0 +1,26 @@
+"""How errors look in a notebook: the lines of the cell that led there, and what is wrong; nothing of jobsdk's own code.
+
+IPython shows what an exception's `_render_traceback_` gives instead of a traceback of many screens. `%debug` still
+enters the whole of it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+
+
+def shown(error: BaseException) -> list[str]:
+    """What a cell ends with, line by line."""
+    lines = []
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") == "__main__":  # typed into the notebook
+            source = linecache.getline(frame.f_code.co_filename, number).strip()
+            lines.append(f"line {number}: {source}")
+    name, text = type(error).__name__, str(error)
+    return [*lines, f"{name}: {text}" if text else name]
+
+
+def show_briefly(error: BaseException) -> None:
+    """Have IPython show an error that is not of a class of ours as `shown` does."""
+    error._render_traceback_ = lambda: shown(error)  # type: ignore[attr-defined]

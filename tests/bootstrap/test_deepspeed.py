@@ -1,0 +1,122 @@
+"""DeepSpeed's own launcher and autotuner under the bootstrap; nothing here trains."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsdk.bootstrap import contract, tuner
+from jobsdk.bootstrap.deepspeed import parse_config
+from tests.bootstrap.runs import LocalRun, plan, processes_of
+
+LAUNCHED = {"type": "deepspeed", "processes": 2, "launcher": "deepspeed"}
+TUNED = {**LAUNCHED, "autotuning": "tune", "config": {"train_micro_batch_size_per_gpu": 1}}
+
+
+def test_the_launchers_exit_code_is_that_of_the_rank_that_failed(tmp_path: Path, require_deepspeed: str) -> None:
+    run = LocalRun(tmp_path / "r", plan("[ $RANK = 3 ] && exit 7; exec sleep 600", distribution=LAUNCHED))
+    assert run.wait() == 7
+    cause = run.report()["cause"]
+    assert (cause["rank"], cause["node"], cause["exit_code"]) == (3, 1, 7)
+    assert cause["message"] == "rank 3 on node 1 exited with code 7"
+    assert processes_of(run.folder) == []
+
+
+def test_a_search_that_finds_nothing_has_failed(tmp_path: Path, require_deepspeed: str) -> None:
+    """The autotuner itself ends with code 0."""
+    (tmp_path / "broken.py").write_text("raise ValueError('no such model')\n")
+    text = f"{sys.executable} {tmp_path}/broken.py --deepspeed_config $JOBSDK_DEEPSPEED_CONFIG"
+    run = LocalRun(tmp_path / "r", plan(text, nodes=1, distribution=TUNED))
+    assert run.wait() == 1
+    report = run.report()
+    assert (report["status"], report["ranks"][0]["role"]) == ("Failed", "tuner")
+    assert "found no configuration that runs" in report["message"]
+    assert "profile_model_info/stderr.log): ValueError: no such model" in report["message"]
+    assert processes_of(run.folder) == []
+
+
+def test_the_training_after_the_search_has_its_own_exit_code(
+    tmp_path: Path, require_deepspeed: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script, best = tmp_path / "train.py", tmp_path / "best.json"
+    script.write_text("import os, sys\nprint(sys.argv[2:])\nsys.exit(7 * int(os.environ['RANK']))\n")
+    best.write_text('{"train_micro_batch_size_per_gpu": 16}')
+    monkeypatch.setenv("LOCAL_SIZE", "2")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    settings = {"arg_mappings": {"train_micro_batch_size_per_gpu": "--batch", "gradient_accumulation_steps": "--gas"}}
+    argv = [str(script), "--deepspeed_config", "ds.json", "--batch", "4", "--gas", "1"]
+    assert tuner._train(argv, 2, str(best), settings) == 7
+    assert str(["--deepspeed_config", str(best), "--batch", "16", "--gas", "1"]) in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["train.py"], "names no configuration"),
+        (["train.py", "--deepspeed"], "names no configuration"),
+        (["train.py", "--deepspeed_config=none.json"], "none.json"),
+        (["train.py", "--deepspeed", "none.json"], "none.json"),
+    ],
+)
+def test_no_search_without_a_configuration(argv: list[str], says: str) -> None:
+    with pytest.raises((tuner.TunerError, FileNotFoundError), match=says):
+        tuner.run("tune", argv)
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("python train.py --x $X", "train.py --x $X"),
+        ("python3.11 -u train.py", "train.py"),
+        (" A=1 B= /opt/my/python train.py", "train.py"),
+        ("python 'my train.py' | tee log", "'my train.py' | tee log"),
+    ],
+)
+def test_the_tuner_stands_before_the_script(text: str, rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/it's/bootstrap.pyz"])
+    python = text[: text.index("train.py")].replace("-u", "").replace("'my", "").rstrip()
+    assert tuner.command(plan("x", distribution=TUNED), text) == f"{python} '/it'\\''s/bootstrap.pyz' tuner tune {rest}"
+
+
+@pytest.mark.parametrize("text", ["bash train.sh", "python -m train", "python -c 1", "python", "deepspeed train.py"])
+def test_what_is_no_python_script_is_not_tuned(text: str) -> None:
+    assert not tuner.fits(text)
+    with pytest.raises(OSError, match="of the form"):
+        tuner.command(plan("x", distribution=TUNED), text)
+
+
+def test_the_tuner_is_the_jobs_one_process(tmp_path: Path) -> None:
+    the_plan = plan("x", nodes=1, distribution=TUNED, gpus_per_process=1)
+    (process,) = contract.processes(the_plan)
+    assert (process.role, contract.world_size(the_plan)) == ("tuner", 1)
+    facts = contract.Facts(["h"], [[1]], "h", 8, None, ["0", "1"], {}, str(tmp_path), str(tmp_path))
+    variables = contract.Contract(the_plan, facts).environment(process)
+    # What the processes of its trials inherit is right for them.
+    assert (variables["LOCAL_SIZE"], variables["LOCAL_WORLD_SIZE"], variables["OMP_NUM_THREADS"]) == ("2", "2", "4")
+    assert not {"CUDA_VISIBLE_DEVICES", "ROLE_RANK", "TORCHELASTIC_RUN_ID"} & set(variables)
+    assert variables["JOBSDK_DEEPSPEED_CONFIG"] == f"{tmp_path}/deepspeed.json"
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('{"a": "//x", # y\n /* , } */ "b": [1, 2,],}', {"a": "//x", "b": [1, 2]}),
+        (json.dumps({"a": 'q" , } # \\'}), {"a": 'q" , } # \\'}),
+    ],
+)
+def test_a_configuration_may_have_comments(text: str, content: dict[str, Any]) -> None:
+    assert parse_config(text) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [('{"a": 1, "a": 2}', "'a' stands in it twice"), ("3", "not a mapping"), ("{\n a", "line 2 column 2")],
+)
+def test_what_is_no_configuration(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_config(text)

@@ -1,0 +1,136 @@
+"""Finding an mpirun and its family, and what becomes of the job when a rank calls MPI_Abort."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from jobsdk.bootstrap import launchers, mpirun
+from tests.bootstrap.runs import LocalRun, plan, processes_of
+from tests.conftest import Mpi
+
+#: What real ones print for --version.
+SAYS = {
+    "open-mpi-5": "mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/",
+    "open-mpi-4": "mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/",
+    "mpich": "HYDRA build details:\n    Version:                                 5.0.2\n    CC:   cc",
+    "intel": "Intel(R) MPI Library for Linux* OS, Version 2021.5 Build 20211102 (id: 9279b7d62)\nCopyright 2003-2021",
+    "other": "some launcher 1.0",
+}
+
+
+def distribution(launcher: str) -> dict[str, object]:
+    return {"type": "mpi", "processes": 2, "launcher": launcher}
+
+
+def install(path: Path, kind: str) -> str:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{SAYS[kind]}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "family", "version"),
+    [
+        ("open-mpi-5", "openmpi", "mpirun (Open MPI) 5.0.11"),
+        ("open-mpi-4", "openmpi", "mpirun.openmpi (OpenRTE) 4.1.4"),
+        ("mpich", "hydra", "HYDRA build details: Version: 5.0.2"),
+        ("intel", "hydra", "Intel(R) MPI Library for Linux* OS, Version 2021.5"),
+        ("other", "", "some launcher 1.0"),
+    ],
+)
+def test_the_family_is_what_it_says_of_itself(tmp_path: Path, kind: str, family: str, version: str) -> None:
+    program = install(tmp_path / "mpirun", kind)
+    assert mpirun.identify(program) == (family, program, version)
+
+
+def test_a_program_that_cannot_be_run_is_of_no_family(tmp_path: Path) -> None:
+    (tmp_path / "mpirun").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    assert mpirun.identify(str(tmp_path / "mpirun")).family == ""
+
+
+def test_the_first_on_path_counts_and_a_family_passes_over_the_other(tmp_path: Path) -> None:
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    path = os.pathsep.join(map(str, (one, two, three)))
+    assert mpirun.find("mpirun", path) is None
+    openmpi = install(one / "mpirun", "open-mpi-5")
+    intel = install(two / "mpiexec", "intel")
+    hydra = install(three / "mpiexec.hydra", "mpich")
+    found = {wanted: mpirun.find(wanted, path) for wanted in ("mpirun", "openmpi", "hydra")}
+    assert {wanted: launcher and launcher.program for wanted, launcher in found.items()} == {
+        "mpirun": openmpi, "openmpi": openmpi, "hydra": intel,
+    }  # fmt: skip
+    os.unlink(intel)
+    assert getattr(mpirun.find("hydra", path), "program", None) == hydra
+    os.unlink(openmpi)
+    assert mpirun.find("openmpi", path) is None
+    assert mpirun.find("mpirun", path) is None  # mpiexec.hydra alone is no mpirun
+
+
+def test_each_family_is_called_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program = install(tmp_path / "mpirun", "mpich")
+    argv, variables = mpirun.command(plan("true", distribution=distribution("mpirun")))
+    assert argv == [program, "-n", "4", *launchers.rank_argv()]
+    assert json.loads(variables.pop(launchers.MPIRUN)) == list(mpirun.identify(program))
+    assert variables == {}
+    install(tmp_path / "mpirun", "open-mpi-5")
+    argv, variables = mpirun.command(plan("true", distribution=distribution("openmpi")))
+    assert argv == [program, "--oversubscribe", "--bind-to", "none", "-np", "4", *launchers.rank_argv()]
+    assert set(variables) == {
+        launchers.MPIRUN, "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+    }  # fmt: skip
+
+
+def test_a_family_that_is_not_there_is_said(tmp_path: Path) -> None:
+    install(tmp_path / "mpirun", "open-mpi-5")
+    run = LocalRun(tmp_path / "r", plan("true", distribution=distribution("hydra")), PATH=str(tmp_path))
+    assert run.wait() == 126
+    assert "no Hydra's mpiexec on PATH" in run.report()["message"]
+
+
+def test_a_rank_that_ends_gives_the_job_its_code(tmp_path: Path, mpi: Mpi) -> None:
+    text = "[ $RANK = 2 ] && exit 7; exec sleep 600"
+    run = LocalRun(tmp_path / "r", plan(text, distribution=distribution(mpi.launcher)), PATH=path_of(mpi))
+    assert run.wait() == 7
+    assert run.report()["cause"]["rank"] == 2
+    assert processes_of(run.folder) == []
+
+
+def test_what_the_bootstrap_tells_itself_is_not_for_the_ranks(tmp_path: Path, openmpi: Mpi) -> None:
+    job = plan("env", distribution=distribution(openmpi.launcher))
+    run = LocalRun(tmp_path / "r", job, PATH=path_of(openmpi))
+    assert run.wait() == 0
+    names = {line.partition("=")[0] for line in run.log(0).splitlines()}
+    assert "JOBSDK_RUN_DIR" in names
+    assert not names & launchers.PRIVATE
+
+
+@pytest.mark.parametrize(("ending", "code"), [("sys.exit(7)", 7), ("raise ValueError('a bad sample')", 1)])
+def test_a_rank_that_fails_while_others_wait_for_it(tmp_path: Path, mpi: Mpi, ending: str, code: int) -> None:
+    (tmp_path / "fail.py").write_text(
+        "import sys\n"
+        "from mpi4py import MPI\n"
+        "world = MPI.COMM_WORLD\n"
+        "if world.rank == 2:\n"
+        f"    {ending}\n"
+        "world.Barrier()\n"
+    )
+    # `-m mpi4py` turns the end of one rank into MPI_Abort; under Hydra no rank is left then to report anything.
+    text = f"{mpi.python} -m mpi4py {tmp_path}/fail.py"
+    job = plan(text, distribution=distribution(mpi.launcher), environment=mpi.variables)
+    run = LocalRun(tmp_path / "r", job, PATH=path_of(mpi))
+    assert run.wait() == code
+    report = run.report()
+    assert (report["status"], report["cause"]["rank"], report["cause"]["node"]) == ("Failed", 2, 1)
+    assert code == 7 or report["message"].endswith("ValueError: a bad sample")
+    assert processes_of(run.folder) == []
+
+
+def path_of(mpi: Mpi) -> str:
+    return os.pathsep.join([mpi.folder, os.environ["PATH"]])

@@ -1,0 +1,120 @@
+"""The DeepSpeed example: real training under ZeRO-1 and ZeRO-3 on 2 nodes, and a search by the autotuner."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsdk import CommandJob, MLClient, load_job
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COMPILE = "from deepspeed.comm.torch import build_shm_op; assert build_shm_op() is not None"
+
+
+@pytest.fixture(scope="session")
+def extensions(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of what DeepSpeed compiles at its first use, compiled once for all tests."""
+    folder = os.environ.get("TORCH_EXTENSIONS_DIR") or str(tmp_path_factory.mktemp("torch-extensions"))
+    here = os.path.dirname(sys.executable)  # of ninja
+    environment = {**os.environ, "TORCH_EXTENSIONS_DIR": folder, "DS_ACCELERATOR": "cpu",
+                   "PATH": here + os.pathsep + os.environ["PATH"]}  # fmt: skip
+    subprocess.run([sys.executable, "-c", COMPILE], env=environment, check=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def engine(require_deepspeed: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", request.getfixturevalue("extensions"))
+
+
+@pytest.fixture(autouse=True)
+def no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing may ask for a remote shell: whoever does is told off, and found out."""
+    called = tmp_path / "called"
+    for name in ("ssh", "pdsh"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\necho {name} $* >> {called}\nexit 255\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    yield
+    assert not called.exists(), called.read_text()
+
+
+def spec(name: str, **changes: Any) -> CommandJob:
+    """A job file of the repository with some fields set."""
+    overrides = [{path.replace("__", "."): value} for path, value in changes.items()]
+    return load_job(REPOSITORY / "job_specs" / f"deepspeed-{name}.yml", params_override=overrides)
+
+
+def submitted() -> CommandJob:
+    """The job of src_examples/submit_deepspeed.py, whose configuration is a dict."""
+    job: CommandJob = runpy.run_path(str(REPOSITORY / "src_examples" / "submit_deepspeed.py"))["job"]
+    return job
+
+
+def run(job: CommandJob) -> Path:
+    """The folder of a run of the job that has completed."""
+    done = MLClient().jobs.create_or_update(job, compute="local").stream()
+    assert done.status == "Completed"
+    return Path(done.folder.path)
+
+
+@pytest.mark.parametrize(
+    ("stage", "launcher", "processes"),
+    [(1, "direct", 1), (1, "deepspeed", 1), (3, "direct", 1), (3, "deepspeed", 2)],
+)
+def test_training_on_two_nodes(stage: int, launcher: str, processes: int) -> None:
+    job = submitted() if (stage, launcher) == (3, "direct") else spec(f"zero{stage}")
+    job.inputs = {"epochs": 3}
+    job.distribution.launcher = launcher
+    job.distribution.process_count_per_instance = processes
+    folder = run(job)
+
+    world = 2 * processes
+    logs = {rank: (folder / f"logs/node-{rank // processes}/rank-{rank}.log").read_text() for rank in range(world)}
+    assert all(f"rank {rank} of {world} on cpu, ZeRO {stage}\n" in log for rank, log in logs.items())
+    losses = [float(loss) for loss in re.findall(r"^epoch \d/3 loss (\S+)$", logs[0], re.MULTILINE)]
+    assert len(losses) == 3
+    assert losses[-1] < 0.5 * losses[0]
+    weights = [re.findall(rf"^rank {rank} weights (\w+)$", log, re.MULTILINE) for rank, log in logs.items()]
+    assert [len(found) for found in weights] == [1] * world
+    assert len({found[0] for found in weights}) == 1
+
+    tag = (folder / "outputs/checkpoint/latest").read_text()
+    assert len(list((folder / "outputs/checkpoint" / tag).glob("*_optim_states.pt"))) == world
+    launched = [(folder / f"logs/node-{node}/launcher.log").exists() for node in range(2)]
+    assert launched == [launcher == "deepspeed"] * 2
+
+
+def test_the_autotuner_searches_and_then_trains() -> None:
+    job = spec("autotuning", inputs__epochs=3, distribution__autotuning="run")
+    job.distribution.config = {**job.distribution.config, "train_micro_batch_size_per_gpu": [16]}
+    folder = run(job)
+    report = json.loads((folder / "report.json").read_text())
+    assert [(rank["rank"], rank["role"], rank["exit_code"]) for rank in report["ranks"]] == [(0, "tuner", 0)]
+
+    results = folder / "outputs/default/autotuning_results"
+    assert json.loads((results / "profile_model_info/model_info.json").read_text())["num_params"] > 70_000
+    trial = results / "z1_gas1_tmbspg16"
+    said = (trial / "stdout.log").read_text()
+    assert all(f"rank {rank} of 2 on cpu, ZeRO 1" in said for rank in range(2))
+    assert json.loads((trial / "metrics.json").read_text())["throughput"] > 0
+    best = json.loads((results / "ds_config_optimal.json").read_text())
+    assert (best["train_micro_batch_size_per_gpu"], best["train_batch_size"]) == (16, 32)
+
+    # The training goes on to its end, where a trial stops after a few steps.
+    log = (folder / "logs/node-0/rank-0.log").read_text()
+    losses = [float(loss) for loss in re.findall(r"^epoch \d/3 loss (\S+)$", log, re.MULTILINE)]
+    assert len(losses) == 3
+    assert losses[-1] < 0.5 * losses[0]
+    assert len(set(re.findall(r"^rank \d weights (\w+)$", log, re.MULTILINE))) == 1
