@@ -10,17 +10,7 @@ from pathlib import Path
 
 from benchmarks import harness, page
 from benchmarks.harness import Table
-
-NAMES = [
-    "import_and_validate",
-    "launch",
-    "first_step",
-    "cifar_epoch",
-    "logs",
-    "plan_scale",
-    "snapshot",
-    "failure",
-]
+from benchmarks.page import NAMES
 
 
 def measure(name: str, quick: bool) -> Table:
@@ -32,12 +22,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: to see that all works")
-    parser.add_argument("--write", action="store_true", help=f"write {page.PATH.name} from what was measured")
+    parser.add_argument("--write", action="store_true", help=f"write what was measured into {page.PATH.name}")
     options = parser.parse_args()
     if unknown := set(options.names) - set(NAMES):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
-    if options.write and options.names:
-        parser.error("--write writes the whole page: leave out the names")
     tables: dict[str, Table] = {}
     with harness.scratch() as home:
         as_a_user_has_it(home)

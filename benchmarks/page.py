@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import textwrap
 import time
@@ -16,6 +17,17 @@ from benchmarks.harness import Table
 from jobsdk.bootstrap.processes import cores
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+#: All benchmarks, in the order of the page.
+NAMES = [
+    "import_and_validate",
+    "launch",
+    "first_step",
+    "cifar_epoch",
+    "logs",
+    "plan_scale",
+    "snapshot",
+    "failure",
+]
 PEERS = ["torch", "accelerate", "azure-ai-ml", "torchx", "submitit"]
 
 _HEAD = """\
@@ -32,13 +44,25 @@ machine; ratios travel better.
 
 
 def write(tables: Mapping[str, Table], quick: bool) -> None:
-    PATH.write_text("\n".join([_HEAD, _machine(), *(_section(name, table, quick) for name, table in tables.items())]))
+    """Write the sections of what was measured; those of other benchmarks stay as they are."""
+    sections = _kept() if PATH.exists() else {}
+    sections.update({name: _section(name, table, quick) for name, table in tables.items()})
+    PATH.write_text("\n".join([_HEAD, _machine(), *(sections[name] for name in NAMES if name in sections)]))
+
+
+def _kept() -> dict[str, str]:
+    """The page's sections by the names of their benchmarks."""
+    return {
+        name: f"<!-- {name} -->\n{text.rstrip()}\n"
+        for name, text in re.findall(r"<!-- (\w+) -->\n(.*?)(?=<!-- |\Z)", PATH.read_text(), re.DOTALL)
+    }
 
 
 def _section(name: str, table: Table, quick: bool) -> str:
     command = f"`.venv-bench/bin/python -m benchmarks {name}{' --quick' if quick else ''}`"
-    method = _wrapped(f"{table.method} To reproduce, after `make bench`: {command}.")
-    return f"## {table.title}\n{_wrapped(table.meaning)}\n\n{table}\n\n{method}\n"
+    date = time.strftime("%Y-%m-%d")
+    method = _wrapped(f"{table.method} Measured on {date}; to reproduce, after `make bench`: {command}.")
+    return f"<!-- {name} -->\n## {table.title}\n{_wrapped(table.meaning)}\n\n{table}\n\n{method}\n"
 
 
 def _wrapped(text: str) -> str:
@@ -47,7 +71,6 @@ def _wrapped(text: str) -> str:
 
 def _machine() -> str:
     facts = {
-        "date": time.strftime("%Y-%m-%d"),
         "CPU": f"{_field('/proc/cpuinfo', 'model name') or platform.processor()}, {cores()} cores",
         "memory": _memory(),
         "kernel": f"{platform.system()} {platform.release()}",

