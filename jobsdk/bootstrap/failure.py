@@ -26,7 +26,7 @@ def last_words(log: str) -> Dict[str, Any]:
     return {
         "traceback": "\n".join(traceback) if traceback else None,
         "error": _exception(traceback)[:300] if traceback else None,
-        "last_lines": [line[:300] for line in lines[-_LINES:]],
+        "last_lines": [line[:300] for line in lines[-_LINES:]] if text.strip() else [],
     }
 
 

@@ -80,7 +80,7 @@ def finish(run: str, run_dir: str, status: str, ended: float) -> None:
         for other in list(others(run_dir)):
             if not _remove_unused(other):
                 _merge(other, store, run)
-        if os.path.isdir(layout.tracking_others(run_dir)):
+        if os.path.isdir(layout.tracking_others(run_dir)) and not os.listdir(layout.tracking_others(run_dir)):
             os.rmdir(layout.tracking_others(run_dir))
         if not _remove_unused(store):
             _end_runs(store, run, _STATUS.get(status, _FAILED), int(ended * 1000))
@@ -93,15 +93,19 @@ def _merge(other: str, store: str, run: str) -> None:
     metrics = "%s/%s/%s/metrics/" % (other, EXPERIMENT_ID, run)
     for path in list(files(other)):
         target = store + path[len(other) :]
-        if not os.path.exists(target):
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.replace(path, target)
-            continue
-        if path.startswith(metrics):
-            with open(path, "rb") as source, open(target, "ab") as file:
-                file.write(source.read())
-        os.unlink(path)
-    _remove_folders(other)
+        try:
+            if not os.path.exists(target):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.replace(path, target)
+                continue
+            if path.startswith(metrics):
+                with open(path, "rb") as source, open(target, "ab") as file:
+                    file.write(source.read())
+            os.unlink(path)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            pass  # a metric `loss` of one rank and `loss/x` of another: it stays where it is, and is read there
+    if not any(files(other)):
+        _remove_folders(other)
 
 
 def _end_runs(store: str, run: str, status: int, ended: int) -> None:

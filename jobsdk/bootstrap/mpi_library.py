@@ -125,7 +125,7 @@ def mismatch(library: Library, launcher: Launcher) -> str:
         ways += ", or MPI4PY_LIBMPI to the libmpi.so.12 of MPICH"
     return (
         "%s is loaded, of another family than %s, which started it: each rank is a world of size 1; "
-        "%s, or put the folder of the library's own mpirun first on PATH" % (library.path, launcher, ways)
+        "%s (locally the mpirun beside jobsdk's own Python comes first)" % (library.path, launcher, ways)
     )
 
 

@@ -51,7 +51,7 @@ def run(mode: str, argv: List[str]) -> int:
     """
     argv = _split_options(argv)
     place = _config_place(argv)
-    with open(argv[place], encoding="utf-8") as file:
+    with open(argv[place], encoding="utf-8-sig") as file:
         config = deepspeed.parse_config(file.read())
     settings = dict(_FOLDERS, **config.get("autotuning") or {})
     settings["enabled"] = True

@@ -69,6 +69,28 @@ def deepspeed_batches_come_out(job: CommandJob, report: Report) -> None:
         report.error(config.path, message, misfit.fix, within=config.within, nth=config.nth)
 
 
+@rule("distribution", "command", "code")
+def deepspeed_config_is_passed_on(job: CommandJob, report: Report) -> None:
+    """The configuration that the script is given is one that there is, and the job's own one is given to it."""
+    distribution, text = job.distribution, job.command or ""
+    if not isinstance(distribution, DeepSpeedDistribution):
+        return
+    given, variable = distribution.config, "JOBSDK_DEEPSPEED_CONFIG"
+    named = list(_named_in(text))
+    if given is None and variable in text:
+        message = f"{variable} is set only where the distribution has a config"
+        report.error(("command",), message, "add distribution.config", within=variable)
+    elif given is not None and named and str(given) not in named:
+        message = f"{named[-1]} is named, and distribution.config is another configuration"
+        fix = f"write --deepspeed_config ${variable}, or remove distribution.config"
+        report.warn(("command",), message, fix, within=named[-1])
+    elif given is None and named and job.code is not None and is_local(job.code):
+        code = job.resolve(job.code)
+        if os.path.isdir(code) and not os.path.exists(code / named[-1]):
+            message = f"{named[-1]} is not in the code folder {show(job.code)}"
+            report.warn(("command",), message, "put it there, unless the job makes it itself", within=named[-1])
+
+
 def find_misfit(config: Mapping[str, Any], nodes: int, each: int) -> Misfit | None:
     """Why DeepSpeed would refuse the batch sizes of `config` on so many nodes with `each` processes, or None.
 
@@ -167,20 +189,31 @@ def _config(job: CommandJob, distribution: DeepSpeedDistribution, report: Report
     if job.code is not None and not is_local(job.code):
         return None
     text = job.command or ""
-    word = None if given else next(_named_in(text), None)
+    named = [] if given else list(_named_in(text))
+    word = named[-1] if named else None  # as argparse has it
     file = given or word
     if file is None or not os.path.isfile(resolved := job.resolve(job.code or ".") / file):
         return None  # one that is missing from the code is `deepspeed_config_exists`'s
     path: Path = ("distribution", "config") if word is None else ("command",)
     within, nth = ("", 0) if word is None else (str(word), text.count(word, 0, word.offset))
     try:
-        content = parse_config(resolved.read_text(encoding="utf-8"))
+        content = parse_config(resolved.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         message = f"{show(file)} cannot be read as JSON: {error}"
         report.error(path, message, "correct the file, or write its content under distribution.config",
                      within=within, nth=nth)  # fmt: skip
         return None
     return _Config(content, path, str(file), within, nth)
+
+
+def _with_equals(words: list[Word]) -> Iterator[tuple[str, Word]]:
+    """`--option=value` as the two words that it stands for."""
+    from jobsdk.job.shell import word_at
+
+    for word in words:
+        option, equals, value = word.partition("=")
+        if equals and option.startswith("--"):
+            yield option, word_at(value, word.offset + len(option) + 1)
 
 
 def _named_in(text: str) -> Iterator[Word]:
@@ -190,7 +223,7 @@ def _named_in(text: str) -> Iterator[Word]:
     for words in simple_commands(text):
         if words[0] in ("cd", "pushd"):  # what follows is looked for elsewhere
             return
-        for option, value in pairwise(words):
+        for option, value in sorted([*pairwise(words), *_with_equals(words)], key=lambda pair: pair[1].offset):
             is_file = option == "--deepspeed_config" or (option == "--deepspeed" and value.endswith(".json"))
             if is_file and re.fullmatch(r"(?!/)[\w./@%+,:=-]+", value):
                 yield value

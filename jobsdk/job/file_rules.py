@@ -6,6 +6,7 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from jobsdk.job.distribution import MpiDistribution
 from jobsdk.job.environment import Environment, is_file
 from jobsdk.job.findings import Path, Report, nearest, show
 from jobsdk.job.io import Input
@@ -49,6 +50,37 @@ def scripts_exist(job: CommandJob, report: Report) -> None:
             fix = f"did you mean '{near}'?" if near else "put it there, or correct the name; paths begin at that folder"
             message = f"{script} is not in the code folder {show(job.code)}"
         report.error(("command",), message, fix, within=script, nth=text.count(script, 0, script.offset))
+
+
+@rule("command", "code", "distribution", "resources")
+def an_exception_ends_all_mpi_ranks(job: CommandJob, report: Report) -> None:
+    """Under plain Python a rank that raised waits in MPI_Finalize for the others (mpi4py's own documentation)."""
+    from jobsdk.job.shell import scripts
+
+    given = job.distribution
+    if not isinstance(given, MpiDistribution) or given.launcher == "direct" or job.code is None:
+        return
+    text = job.command or ""
+    processes = job.resources.instance_count * (given.process_count_per_instance or 1)
+    if processes == 1 or "mpi4py" in text or not is_local(job.code):
+        return
+    code = job.resolve(job.code)
+    for script in scripts(text):
+        path = code if os.path.isfile(code) else code / script
+        if path.suffix == ".py" and _imports_mpi4py(path):
+            message = f"{script} uses mpi4py: an exception in one rank would leave the job waiting for ever"
+            nth = text.count(script, 0, script.offset)
+            report.warn(("command",), message, f"write python -m mpi4py {script}", within=script, nth=nth)
+
+
+def _imports_mpi4py(path: FilePath) -> bool:
+    import re
+
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return re.search(r"^\s*(from|import) mpi4py", file.read(1 << 20), re.MULTILINE) is not None
+    except OSError:
+        return False
 
 
 @rule("inputs.*")
@@ -139,7 +171,8 @@ def _exists(job: CommandJob, report: Report, path: Path, given: str) -> bool:
     if os.path.exists(resolved):
         return True
     near = nearest(resolved.name, _names(resolved.parent))
-    fix = f"did you mean '{near}'?" if near else f"paths are relative to {job.base_path or working_directory()}"
+    relative = "" if os.path.isabs(str(given)) else f"paths are relative to {job.base_path or working_directory()}"
+    fix = f"did you mean '{near}'?" if near else relative
     report.error(path, f"there is no {show(given)}", fix)
     return False
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: How many findings of one kind are enough.
 MANY = 50
 
+#: What tutorials begin a command with, where the distribution stands for it: each process would start all of them.
+_OWN_LAUNCHERS = {"mpi": ("mpirun", "mpiexec", "orterun", "horovodrun", "srun"), "deepspeed": ("deepspeed",)}
+
 Rule = Callable[["CommandJob", Report], None]
 
 #: Each rule, with the fields that it reads: "inputs.*" for what is sound of a mapping:
@@ -190,7 +193,7 @@ def autotuning_has_its_script(job: CommandJob, report: Report) -> None:
         report.error(("command",), message, "add --deepspeed_config FILE, or $JOBSDK_DEEPSPEED_CONFIG")
 
 
-@rule("command", "distribution")
+@rule("command", "distribution", "resources")
 def ranks_are_started_once(job: CommandJob, report: Report) -> None:
     """Under a distribution, jobsdk starts the command in every process already."""
     from jobsdk.job.shell import launcher
@@ -203,7 +206,10 @@ def ranks_are_started_once(job: CommandJob, report: Report) -> None:
         return
     message = f"{found} would start processes in every process that {job.distribution.type} starts"
     fix = f"write the command without {found}, or remove the distribution"
-    report.warn(("command",), message, fix, within=found, nth=text.count(found, 0, found.offset))
+    processes = job.resources.instance_count * (job.distribution.process_count_per_instance or 1)
+    is_its_own = found in _OWN_LAUNCHERS.get(job.distribution.type, ()) and processes > 1
+    say = report.error if is_its_own else report.warn
+    say(("command",), message, fix, within=found, nth=text.count(found, 0, found.offset))
 
 
 @rule("environment_variables.*")

@@ -20,7 +20,7 @@ _PREFIXES = frozenset("sudo time exec nohup env".split())
 _SHELLS = frozenset("bash sh dash zsh ksh".split())
 _PYTHON = re.compile(r"python[0-9.]*$")
 #: Launchers that start processes themselves; `python -m` names of them count too.
-_LAUNCHERS = frozenset("torchrun mpirun mpiexec orterun deepspeed horovodrun accelerate".split())
+_LAUNCHERS = frozenset("torchrun mpirun mpiexec orterun deepspeed horovodrun accelerate srun".split())
 _LAUNCHER_MODULES = re.compile(
     r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher\.\w+"
 )
@@ -47,7 +47,8 @@ class _Command(list[Word]):
         self.after = after
 
 
-def _word(text: str, offset: int) -> Word:
+def word_at(text: str, offset: int) -> Word:
+    """`text` as a word that begins at `offset`."""
     word = Word(text)
     word.offset = offset
     return word
@@ -69,7 +70,7 @@ def _split(text: str) -> Iterator[_Command]:
             yield command
             command = _Command(match["end"])
         elif not match["nothing"]:
-            command.append(_word(_QUOTED.sub(_unquoted, match[0]), match.start()))
+            command.append(word_at(_QUOTED.sub(_unquoted, match[0]), match.start()))
     yield command
 
 
@@ -158,7 +159,7 @@ def launcher(text: str) -> Word | None:
         program = words[0].rsplit("/", 1)[-1]
         if program in _LAUNCHERS and (program != "accelerate" or "launch" in words[1:2]):
             name = "accelerate launch" if program == "accelerate" else program
-            return _word(name, words[0].offset + len(words[0]) - len(program))
+            return word_at(name, words[0].offset + len(words[0]) - len(program))
         if _PYTHON.match(program):
             module = next((after for option, after in pairwise(words) if option == "-m"), None)
             if module is not None and _LAUNCHER_MODULES.fullmatch(module):

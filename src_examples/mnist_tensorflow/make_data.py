@@ -44,15 +44,20 @@ def draw(digit: int, random: np.random.Generator) -> np.ndarray:
 
 
 def make(folder: Path, training_images: int = 3000, test_images: int = 500, seed: int = 0) -> None:
-    """Write the four files. The same arguments give the same bytes."""
+    """Write the four files, or none. The same arguments give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
+    written = {}
     random = np.random.default_rng(seed)
     for part, count in (("train", training_images), ("t10k", test_images)):
         labels = random.permutation(np.arange(count) % 10).astype(np.uint8)
         images = np.stack([draw(int(label), random) for label in labels]).clip(0, 255).astype(np.uint8)
         for what, values in (("images", images), ("labels", labels)):
             header = struct.pack(f">{1 + values.ndim}I", 0x0800 + values.ndim, *values.shape)
-            (folder / f"{part}-{what}-idx{values.ndim}-ubyte").write_bytes(header + values.tobytes())
+            written[f"{part}-{what}-idx{values.ndim}-ubyte"] = header + values.tobytes()
+    for name, content in written.items():
+        (folder / f"{name}.part").write_bytes(content)
+    for name in written:
+        (folder / f"{name}.part").rename(folder / name)
 
 
 def main() -> None:
@@ -64,7 +69,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for name in (*FILES, *(f"{name}.gz" for name in FILES), "mnist.npz"):
         if (arguments.folder / name).exists():
-            raise SystemExit(f"{arguments.folder} already holds {name}; it stays as it is")
+            raise SystemExit(f"{arguments.folder} already holds {name}; it stays as it is; to make it anew, delete it")
     make(arguments.folder, arguments.training_images, arguments.test_images, arguments.seed)
 
 

@@ -68,7 +68,9 @@ def train(strategy: tf.distribute.ParameterServerStrategy, args: argparse.Namesp
         mean = np.mean([loss.fetch() for loss in losses])
         print(f"epoch {epoch}/{args.epochs} loss {mean:.4f} ({time.monotonic() - started:.1f} s)", flush=True)
 
-    print(f"the weights are on {', '.join(sorted({weight.value.device for weight in model.weights}))}", flush=True)
+    # Keras 3 wraps TensorFlow's variables, Keras 2 has them as they are.
+    variables = [weight if isinstance(weight, tf.Variable) else weight.value for weight in model.weights]
+    print(f"the weights are on {', '.join(sorted({variable.device for variable in variables}))}", flush=True)
     images, labels = load(args.data_dir, train=False)
     right = np.argmax(model(scaled(images)), axis=1) == labels
     save(model, args.model_dir)

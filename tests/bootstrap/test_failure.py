@@ -99,3 +99,8 @@ def test_what_others_died_of_comes_before_what_they_say_of_it() -> None:
 )
 def test_exits_in_words(code: int, signum: int | None, words: str) -> None:
     assert failure.describe(code, signum) == words
+
+
+def test_of_silence_there_are_no_last_lines(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("\n\n")
+    assert failure.last_words(str(tmp_path / "log"))["last_lines"] == []

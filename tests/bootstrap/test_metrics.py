@@ -54,6 +54,17 @@ def test_points_of_all_ranks_by_metric_in_the_order_of_time(store: Path) -> None
     assert read("run", str(store)) == expected
 
 
+def test_a_metric_that_is_a_folder_in_another_rank_is_read_and_ends_the_run_all_the_same(store: Path) -> None:
+    log(store, 0, "loss", "1000 0.5 0\n")
+    log(store, 1, "loss/part", "2000 0.25 0\n")
+    log(store, 1, "other", "3000 1 0\n")
+    metrics.finish("run", str(store), "Failed", 9.0)
+    assert meta(store)["status"] == "4"
+    assert {name: points[0].value for name, points in read("run", str(store)).items()} == {
+        "loss": 0.5, "loss/part": 0.25, "other": 1.0
+    }  # fmt: skip
+
+
 def test_a_line_that_is_not_whole_is_no_point(store: Path) -> None:
     log(store, 0, "loss", "1000 0.5 0\n2000 0.")
     log(store, 0, "empty", "")

@@ -131,7 +131,6 @@ def test_files_may_have_comments_as_deepspeed_lets_them(code: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "python train.py --deepspeed_config $JOBSDK_DEEPSPEED_CONFIG",
         "python train.py --deepspeed_config made-by-the-script.json",
         "python train.py --deepspeed",
         "cd sub && python train.py --deepspeed_config ds.json",
@@ -148,6 +147,34 @@ def test_autotuning_begins_with_a_micro_batch_of_one() -> None:
     assert found(**fields, config={MICRO: [4, 8]}, **tuned) == []
     (finding,) = found(**fields, config={TOTAL: 32, MICRO: [4, 8], STEPS: 4}, **tuned)
     assert "the autotuner's first trial has the micro batch size 1" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("text", "config", "severity", "says"),
+    [
+        ("--deepspeed_config $JOBSDK_DEEPSPEED_CONFIG", None, "error", "only where the distribution has a config"),
+        ("--deepspeed_config missing.json", None, "warning", "missing.json is not in the code folder"),
+        ("--deepspeed_config ds.json", {TOTAL: 8}, "warning", "distribution.config is another configuration"),
+    ],
+)
+def test_the_configuration_that_is_passed_on(
+    text: str, config: Any, severity: str, says: str, code: Path
+) -> None:
+    (code / "ds.json").write_text("{}")
+    distribution = DeepSpeedDistribution(process_count_per_instance=2, config=config)
+    job = command(command=f"python train.py {text}", code=code, distribution=distribution, instance_count=2)
+    (finding,) = job.findings()
+    assert (finding.severity, finding.path) == (severity, ("command",))
+    assert says in finding.message
+
+
+def test_the_last_file_that_is_named_counts_in_either_spelling(code: Path) -> None:
+    (code / "good.json").write_text(json.dumps({TOTAL: 8}))
+    (code / "bad.json").write_bytes(b"\xef\xbb\xbf" + json.dumps({TOTAL: 30, MICRO: 8}).encode())  # Windows' mark
+    good, bad = "--deepspeed_config good.json", "--deepspeed_config=bad.json"
+    assert not found(f"python train.py {bad} {good}")
+    (finding,) = found(f"python train.py {good} {bad}")
+    assert "in 'bad.json', train_batch_size 30" in str(finding)
 
 
 def test_on_this_machine_only_one_node_is_tuned() -> None:

@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("src/train.py", "src/ds.json", "src/sub/run.sh", "data/d.csv", "docker/Dockerfile", "docker/Other"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+    (tmp_path / "src/mpi.py").write_text("import numpy\nfrom mpi4py import MPI\n")
     (tmp_path / "conda.yml").write_text("dependencies: [python]\n")
     (tmp_path / "env.yml").write_text("name: e\nversion: 1\nimage: python:3.11\n")
     (tmp_path / "bad_env.yml").write_text("name: e\nimge: python:3.11\n")
@@ -54,6 +55,7 @@ def expect(findings: list[tuple[str, str, str]], severity: str, path: str, says:
 
 
 pytorch = PyTorchDistribution(process_count_per_instance=2)
+mpi = MpiDistribution(process_count_per_instance=2)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,13 @@ pytorch = PyTorchDistribution(process_count_per_instance=2)
         ({"distribution": DeepSpeedDistribution(autotuning="run")}, "error", "distribution.autotuning",
          "launcher: deepspeed"),
         ({"command": "torchrun x", "distribution": pytorch}, "warning", "command", "without torchrun"),
+        ({"command": "mpirun -n 4 x", "distribution": mpi}, "error", "command", "without mpirun"),
+        ({"command": "srun x", "distribution": mpi}, "error", "command", "without srun"),
+        ({"command": "mpirun x", "distribution": MpiDistribution()}, "warning", "command", "without mpirun"),
+        ({"command": "deepspeed x", "distribution": DeepSpeedDistribution(process_count_per_instance=2)}, "error",
+         "command", "without deepspeed"),
+        ({"command": "python mpi.py", "code": "src", "distribution": mpi}, "warning", "command",
+         "write python -m mpi4py mpi.py"),
         ({"command": "python -m torch.distributed.run x", "distribution": pytorch}, "warning", "command", "without"),
         ({"command": "mpirun x", "distribution": MpiDistribution()}, "warning", "command", "mpirun would start"),
         ({"command": "deepspeed x", "distribution": DeepSpeedDistribution()}, "warning", "command", "deepspeed would"),
@@ -154,6 +163,9 @@ def test_found(fields: dict[str, Any], severity: str, path: str, says: str) -> N
         {"distribution": TensorFlowDistribution(worker_count=2, parameter_server_count=3), "instance_count": 2},
         {"distribution": pytorch, "instance_count": 2},
         {"command": "torchrun x"},
+        {"command": "python -m mpi4py mpi.py", "code": "src", "distribution": mpi},
+        {"command": "python mpi.py", "code": "src", "distribution": MpiDistribution()},
+        {"command": "python train.py", "code": "src", "distribution": mpi},
         {"command": "torchrun x", "distribution": RayDistribution()},
         {"command": "python train.py --deepspeed_config ds.json", "code": "src",
          "distribution": DeepSpeedDistribution(launcher="deepspeed", autotuning="tune")},
