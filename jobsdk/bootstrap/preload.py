@@ -20,7 +20,7 @@ _PROBE = "import sys; sys.exit(not hasattr(sys.modules.get('sitecustomize'), '_b
 
 #: Words that every shell passes on as they are, and quotes around nothing that it would work out.
 _WORD = re.compile(r"""(?:[A-Za-z0-9_@%+=:,./-]|'[^']*'|"[^"$`\\!]*")+""")
-_SPACE = re.compile(r"(?:[ \t]|\\\n)+")
+_SPACE = re.compile(r"(?:\\\n)*[ \t](?:[ \t]|\\\n)*")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 
@@ -35,7 +35,7 @@ def words(command: str) -> List[str]:
     Raises Unfit for any other, and where a shell would do more than to split it into words.
     """
     found: List[str] = []
-    position, text = 0, command.strip()
+    position, text = 0, command.strip(" \t\n")
     while position < len(text):
         word = _WORD.match(text, position)
         if word is None:
@@ -75,15 +75,21 @@ class Preload:
         argv = words(command)
         if not hasattr(os, "memfd_create"):
             raise Unfit("this system cannot hand the ranks over to another parent")
+        if any(name == "BASH_ENV" or name.startswith("BASH_FUNC_python") for name in ranks[0].environment):
+            raise Unfit("BASH_ENV or a function of bash would come first")
         common, withheld = _split([rank.environment for rank in ranks])
         program = _program(argv[0], common)
         _probe(program, argv[0], common)
+        common = _as_bash_leaves(common, program)
         request = {
+            "environment": _as_text(common),
             "modules": list(modules),
             "folder": _script_folder(argv),
             "python_path": common.get("PYTHONPATH"),
             "withheld": withheld,
-            "ranks": [dict(rank._asdict(), environment=_as_bash_leaves(rank.environment, program)) for rank in ranks],
+            "ranks": [
+                {"environment": _as_text(_as_bash_leaves(rank.environment, program)), "log": rank.log} for rank in ranks
+            ],
         }
         self.log = log
         self._pending = b""
@@ -158,10 +164,20 @@ def _as_bash_leaves(environment: Mapping[str, str], program: str) -> Dict[str, s
     return {"SHLVL": "0", **environment, "PWD": here, "_": program}
 
 
+def _as_text(environment: Mapping[str, str]) -> Dict[str, str]:
+    """One character for each byte, whatever the encoding of the Python that reads it."""
+    return {
+        os.fsencode(name).decode("latin-1"): os.fsencode(value).decode("latin-1") for name, value in environment.items()
+    }
+
+
 def _script_folder(argv: Sequence[str]) -> str:
     """sys.path[0] as Python will set it."""
     script = next(word for word in argv[1:] if word != "-u")
-    return os.getcwd() if script == "-m" else os.path.dirname(os.path.realpath(script))
+    path = os.path.realpath(script)
+    if script == "-m":
+        return os.getcwd()
+    return path if os.path.isdir(path) or path.endswith((".zip", ".pyz", ".pyzw")) else os.path.dirname(path)
 
 
 def _with_folder(environment: Mapping[str, str]) -> Dict[str, str]:
@@ -173,8 +189,10 @@ def _probe(program: str, name: str, environment: Mapping[str, str]) -> None:
     """Make sure that this Python imports our module when it starts: it would run the user's script otherwise."""
     import subprocess
 
+    variables = _with_folder(environment)
+    variables.pop("PYTHONINSPECT", None)
     done = subprocess.run(
-        [name, "-c", _PROBE], executable=program, env=_with_folder(environment), stdin=subprocess.DEVNULL,
+        [name, "-c", _PROBE], executable=program, env=variables, stdin=subprocess.DEVNULL,
         capture_output=True, check=False,
     )  # fmt: skip
     if done.returncode:

@@ -70,7 +70,7 @@ def run(
             raise click.UsageError("TensorFlow runs one worker on each node: use --nodes.", context)
         fields["distribution"]["process_count_per_instance"] = processes
     if preload is not None:
-        fields["preload"] = preload.split(",")
+        fields["preload"] = [module.strip() for module in preload.split(",")]
     if settings:
         from jobsdk.job.yaml_file import load_job
 

@@ -96,7 +96,7 @@ PLACES = {
     "script in a folder": ("python -u sub/train.py", {"sub/train.py": LOOK, "sub/heavy.py": HEAVY}),
     "module": ("python -m package.inner --x", {"package/__init__.py": "", "package/inner.py": LOOK}),
     "package": ("python -m package", {"package/__init__.py": "", "package/__main__.py": LOOK}),
-    "folder": ("python package a", {"package/__main__.py": LOOK}),
+    "folder": ("python package a", {"package/__main__.py": LOOK, "package/heavy.py": HEAVY}),
     "path of python": (f"{sys.executable} ./train.py", {"train.py": LOOK}),
 }
 
@@ -192,6 +192,57 @@ def test_ranks_draw_randomness_of_their_own(tmp_path: Path) -> None:
     assert not set(map(str, drawn[0])) & set(map(str, drawn[1]))
 
 
+def test_torch_draws_randomness_of_its_own_in_each_rank(tmp_path: Path) -> None:
+    script = "import torch\nprint(torch.initial_seed(), torch.rand(2).tolist())"
+    run = Preloaded(tmp_path, "python train.py", {"train.py": script}, ["torch"])
+    assert (run.wait(), run.warnings) == (0, [])
+    assert run.log(0) != run.log(1)
+
+
+def test_what_imports_do_to_the_environment_stays(tmp_path: Path) -> None:
+    files = {
+        "sets.py": "import os\nos.environ['SET'] = 'é'\nos.environ.pop('HOME', None)\nos.environ['PATH'] += ':/x'\n",
+        "train.py": "import os, sets\nprint(os.environ['SET'], os.environ.get('HOME'), os.environ['PATH'][-3:])\n"
+        "print(os.environb[b'SET'], os.environ['RANK'])",
+    }
+    usual, forked = both(tmp_path, "python train.py", files, ["sets"], ranks=2)
+    assert outcome(forked) == outcome(usual)
+    assert "None" in forked.log(1)
+
+
+def test_a_python_of_another_encoding_finds_the_same_bytes(tmp_path: Path) -> None:
+    script = "import os, sys\nprint(sys.getfilesystemencoding(), os.environb[b'NAME'], os.environ['RANK'])"
+    settings = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "NAME": "ü"}
+    run = Preloaded(tmp_path, "python train.py", {"train.py": script}, ["heavy"], **settings)
+    assert (run.wait(), run.warnings) == (0, [])
+    assert run.log(1).split() == ["ascii", r"b'\xc3\xbc'", "1"]
+
+
+def test_the_parent_of_a_rank_stays_the_same(tmp_path: Path) -> None:
+    script = "import os, time\nfirst = os.getppid()\ntime.sleep(0.2)\nprint(first == os.getppid())"
+    run = Preloaded(tmp_path, "python train.py", {"train.py": script}, ["heavy"], ranks=6)
+    assert run.wait() == 0
+    assert [run.log(rank) for rank in range(6)] == ["True\n"] * 6
+
+
+@pytest.mark.parametrize("text", ["raise ValueError('x')", "import no_such_module", "import sys; sys.path.clear()"])
+def test_the_script_never_runs_without_a_rank(text: str, tmp_path: Path) -> None:
+    files = {"site/sitecustomize.py": text, "train.py": "import os\nopen('ran', 'a').write(os.environ['RANK'] + ' ')"}
+    (tmp_path / "files/site").mkdir(parents=True)
+    run = Preloaded(tmp_path, "python train.py", files, ["json"], PYTHONPATH=str(tmp_path / "files/site"))
+    run.wait()
+    assert sorted((tmp_path / "files/ran").read_text().split()) == ["0", "1"]
+
+
+def test_what_bash_would_do_first_is_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text("export FROM_BASH=1\n")
+    script = "import os\nprint(os.environ['FROM_BASH'])"
+    bash_env = str(tmp_path / "env.sh")
+    run = Preloaded(tmp_path / "run", "python train.py", {"train.py": script}, ["json"], BASH_ENV=bash_env)
+    assert (run.wait(), run.log(0)) == (0, "1\n")
+    assert "BASH_ENV" in run.warnings[0]
+
+
 def test_a_sitecustomize_of_the_users_own_has_its_turn(tmp_path: Path) -> None:
     files = {
         "site/sitecustomize.py": "import os, sys\nsys.mine = os.getpid()\n",
@@ -254,6 +305,14 @@ REFUSED = {
     # No GPU is needed to have torch say that it has begun to use one.
     "CUDA": ("bad", "import torch\ntorch.cuda._initialized = True\ntorch.cuda._is_in_bad_fork = lambda: False",
              "bad initialises the GPU while it is imported"),
+    "an open file": ("bad", "DATA = open('train.py')", "an import leaves open what the ranks would share"),
+    "an event loop": ("bad", "import asyncio\nLOOP = asyncio.new_event_loop()",
+                      "an import leaves open what the ranks would share"),
+    "shared memory": ("bad", "import mmap\nMAP = mmap.mmap(-1, 4096)", "an import leaves open what the ranks would"),
+    "a process": ("bad", "import subprocess\nP = subprocess.Popen(['sleep', '600'])",
+                  "an import leaves a process running"),
+    "no stdout": ("bad", "import os, sys\nsys.stdout = 3\nos.dup = os.fork = None", "TypeError"),
+    "no files": ("bad", "import os\nos.closerange(3, 50)", "the process that imports exited with code 1"),
 }  # fmt: skip
 
 
@@ -317,6 +376,7 @@ FIT = {
     " /usr/bin/python3 -m a.b 'x y' \"z\" \n": ["/usr/bin/python3", "-m", "a.b", "x y", "z"],
     "python train.py \\\n  --lr 0.1 ''": ["python", "train.py", "--lr", "0.1", ""],
     "python train.py a'b c'\"d\"": ["python", "train.py", "ab cd"],
+    "python train.py \\\n\\\n a\\\n b": ["python", "train.py", "a", "b"],
 }
 UNFIT = [
     "", "python", "python -", "python -c pass", "python -m", "python -X dev train.py", "sh train.sh",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any, Dict, List, NoReturn, Set
 
 _FILES = "JOBSDK_PRELOAD"  # "REQUEST ANSWER": two open files, by number
@@ -25,29 +26,44 @@ def _main() -> bool:
     import gc
     import json
 
-    with os.fdopen(request_file) as file:
-        file.seek(0)
-        request: Dict[str, Any] = json.load(file)
-    other = _leave_no_trace(request["python_path"])
+    here, leave = os.getpid(), os._exit
     try:
+        with os.fdopen(request_file) as file:
+            file.seek(0)
+            request: Dict[str, Any] = json.load(file)
+        opened = set(_open_files())
+        other = _leave_no_trace(request["python_path"])
         _import_all(request["modules"], request["folder"], set(request["withheld"]))
-    except _Unsafe as reason:
-        _end(answer, {"refused": str(reason)})
-    sys.stdout.flush()
-    sys.stderr.flush()
-    gc.freeze()  # what is shared is then not written to by a collection, and stays shared
-    ready, go = os.pipe()
-    pids = []
-    for rank in request["ranks"]:
-        pid = os.fork()
-        if pid == 0:
-            os.close(answer)
-            os.close(go)
-            _become(rank, ready)
-            return other
-        pids.append(pid)
-    os.close(ready)
-    _end(answer, {"pids": pids}, go)
+        _check_shared(opened)
+        began = _as_bytes(request["environment"])
+        changed = {name: value for name, value in os.environb.items() if began.get(name) != value}
+        removed = [name for name in began if name not in os.environb]
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and hasattr(stream, "flush"):
+                stream.flush()
+        gc.freeze()  # what is shared is then not written to by a collection, and stays shared
+        ready, go = os.pipe()
+        pids = []
+        for rank in request["ranks"]:
+            pid = os.fork()
+            if pid == 0:
+                os.close(answer)
+                os.close(go)
+                _become(rank, changed, removed)
+                _wait_for_word(ready, here)
+                return other
+            pids.append(pid)
+        os.close(ready)
+        _end(answer, {"pids": pids}, go)
+    except BaseException as error:  # Python would go on, and run the script in this very process
+        try:
+            if os.getpid() == here:
+                why = str(error) if isinstance(error, _Unsafe) else "%s: %s" % (type(error).__name__, error)
+                os.write(answer, json.dumps({"refused": why}).encode() + b"\n")
+            else:
+                os.write(2, ("preload: %s: %s\n" % (type(error).__name__, error)).encode())
+        finally:
+            leave(1)
 
 
 def _end(answer: int, message: Dict[str, Any], go: int = -1) -> NoReturn:
@@ -84,7 +100,8 @@ def _leave_no_trace(python_path: Any) -> bool:
 def _import_all(modules: List[str], folder: str, withheld: Set[str]) -> None:
     import importlib
 
-    sys.path.insert(0, folder)  # where Python will look first for the script's own modules
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, folder)  # where Python will look first for the script's own modules
     for name in modules:
         watch = _Watch(withheld)
         try:
@@ -172,23 +189,54 @@ def _native_threads() -> List[str]:
     return names
 
 
-def _become(rank: Dict[str, Any], ready: int) -> None:
-    """In the fork: be one rank, as if it had been started so, once the bootstrap knows of all of them."""
+def _check_shared(opened: Set[str]) -> None:
+    """What forks would share, where fresh processes have their own: file positions, event loops, memory, helpers."""
+    links = [link for link in _open_files() if link not in opened and not link.startswith("/dev/")]
+    with open("/proc/self/maps") as maps:
+        rows = [line.split(None, 5) for line in maps]
+    links += [row[5].strip() for row in rows if row[1][1] == "w" and row[1][3] == "s" and len(row) > 5]
+    if links:
+        raise _Unsafe("an import leaves open what the ranks would share: " + ", ".join(sorted(set(links))[:3]))
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return
+    raise _Unsafe("an import leaves a process running")
+
+
+def _as_bytes(environment: Dict[str, str]) -> Dict[bytes, bytes]:
+    """What the bootstrap sends as text of one character for each byte: this Python may have another encoding."""
+    return {name.encode("latin-1"): value.encode("latin-1") for name, value in environment.items()}
+
+
+def _become(rank: Dict[str, Any], changed: Dict[bytes, bytes], removed: List[bytes]) -> None:
+    """In the fork: be one rank, as if it had been started so and had then imported the modules."""
     os.setsid()
     log = os.open(rank["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    os.environ.clear()
-    os.environ.update(rank["environment"])
+    os.environb.clear()
+    os.environb.update(_as_bytes(rank["environment"]))
+    os.environb.update(changed)  # what the imports have set
+    for name in removed:
+        os.environb.pop(name, None)
     # What a fresh process would draw from the system's randomness for itself.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
+    if hasattr(sys.modules.get("torch"), "default_generator"):
+        sys.modules["torch"].default_generator.seed()
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+
+
+def _wait_for_word(ready: int, forker: int) -> None:
+    """Until the bootstrap knows of all ranks, and is the parent of this one: a script may watch its parent."""
     if os.read(ready, 1) != b".":  # the one that forks was killed half-way
         os._exit(1)
     os.close(ready)
+    while os.getppid() == forker:
+        time.sleep(0.0005)
 
 
 if _FILES in os.environ and not _main():
