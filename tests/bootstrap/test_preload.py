@@ -281,8 +281,11 @@ def test_it_works_from_the_archive(tmp_path: Path) -> None:
 def test_the_ranks_share_memory(tmp_path: Path) -> None:
     files = {
         "big.py": "content = b'x' * (64 << 20)",
-        "train.py": "import big\nfor line in open('/proc/self/smaps_rollup'):\n"
-        "    if line.startswith('Private_Dirty'):\n        print(line.split()[1])",
+        "train.py": "import big, os, time\nfor line in open('/proc/self/smaps_rollup'):\n"
+        "    if line.startswith('Private_Dirty'):\n        print(line.split()[1])\n"
+        "open('looked' + os.environ['RANK'], 'w').close()\n"
+        "while not (os.path.exists('looked0') and os.path.exists('looked1')):  # shared while both are there\n"
+        "    time.sleep(0.01)",
     }
     usual, forked = both(tmp_path, "python train.py", files, ["big"], ranks=2)
     assert int(usual.log(0)) > 64 << 10  # kB
