@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import failure, launchers, processes
+
+if TYPE_CHECKING:
+    from .start import Rank
 
 _FILES = "JOBSDK_PRELOAD"
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "preloaded")
@@ -58,13 +61,6 @@ def fits(command: str) -> bool:
         return bool(words(command))
     except Unfit:
         return False
-
-
-class Rank(NamedTuple):
-    """What one rank is to be: its whole environment, and the file for its output."""
-
-    environment: Dict[str, str]
-    log: str
 
 
 class Preload:

@@ -99,9 +99,8 @@ class Starter:
         if not preload.fits(self._command):
             return False  # as has been said before the run
         log = layout.preload_log(run_dir, self._node_rank)
-        forks = [preload.Rank(rank.environment, rank.log) for rank in ranks]
         try:
-            self._preload = preload.Preload(self._plan["preload"], self._command, forks, log)
+            self._preload = preload.Preload(self._plan["preload"], self._command, ranks, log)
         except (preload.Unfit, OSError) as reason:
             self._started_as_usual(str(reason))
             return False
