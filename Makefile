@@ -1,18 +1,21 @@
 # make demo   trains CIFAR-10 as 2 nodes x 2 processes on this machine
 # make test   ruff, mypy and all tests
+# make chaos  every fault of tests/chaos three times at random moments (CHAOS_ARGS="--rounds 1 --seed 7"): 10 minutes
 # make bench  all benchmarks, and docs/benchmarks.md from them: 12 minutes on an otherwise idle machine
 #
 # demo and test make .venv on their own, bench makes .venv-bench. PYTHON=python3.12 picks the interpreter for a new one.
+# PYTEST_ARGS goes to pytest: most tests wait rather than work, so two files run at a time.
 # PIP_ARGS goes to pip; for a torch without CUDA, a tenth of the size:
 # PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
 PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
+CHAOS_ARGS ?= --rounds 3
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint chaos bench clean
 
 demo: $(VENV)/installed-examples
 	$(BIN)/python scripts/demo.py
@@ -23,6 +26,9 @@ test: lint
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+chaos: $(VENV)/installed-dev
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 # The peers pin what others need in other versions: they have an environment of their own.
 bench:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from jobsdk import compute as computes
-from jobsdk.errors import ComputeError, JobsdkError
-from jobsdk.job.paths import working_directory
+from jobsdk.errors import ComputeError, JobsdkError, ValidationError
 from jobsdk.run import CHANGEABLE, Run
 from jobsdk.runs import RunFolder, generate_name
 
@@ -34,6 +32,17 @@ class Compiled(NamedTuple):
     compute: Compute
     spec: Spec
     warnings: tuple[Finding, ...]
+
+    @property
+    def native(self) -> Spec:
+        """`spec` as it is stored and shown, without what looks like a secret: a password in a package index's URL."""
+        from jobsdk.bootstrap.secrets import Redactor
+
+        spec: Spec = Redactor().data(self.spec)
+        return spec
+
+    def __repr__(self) -> str:
+        return f"Compiled(name={self.name!r}, compute={self.compute.name!r}, spec={self.native!r})"
 
 
 class Validation(NamedTuple):
@@ -86,15 +95,16 @@ def compute_findings(job: CommandJob) -> list[Finding]:
     A compute that is not configured here is a warning: the job may be right, and only submitting it needs the compute.
     """
     from jobsdk.job.findings import Finding
-    from jobsdk.plan import make_plan
 
     try:
         target = computes.resolve(job.compute)
     except ComputeError as error:
         message, _, fix = str(error).partition(" Fix: ")
-        return job.located([Finding("warning", ("compute",), message, fix)])
-    plan = make_plan(job, name=job.name or "run", preload=target.settings.get("preload"))
-    return job.located(target.judge(job, plan))
+        from jobsdk.job.machine_rules import of_instance_type
+
+        return job.located([Finding("warning", ("compute",), message, fix), *of_instance_type(job)])
+    plan = target.plan(job, name=job.name or "run")
+    return job.located([*target.judge(job, plan), *target.judge_machine(job, plan)])
 
 
 class JobOperations:
@@ -142,7 +152,6 @@ class JobOperations:
     ) -> Compiled:
         """What `create_or_update` would submit. Writes nothing, needs no network. Raises as it does."""
         from jobsdk.job.command import CommandJob
-        from jobsdk.plan import make_plan
 
         if not isinstance(job, CommandJob):
             raise JobsdkError(
@@ -157,13 +166,22 @@ class JobOperations:
         warnings = job.validate(strict=strict)
         run_name = job.name or generate_name()
         target = computes.resolve(job.compute)
-        plan = make_plan(job, name=run_name, preload=target.settings.get("preload"))
+        plan = target.plan(job, name=run_name)
+        of_machine = target.judge_machine(job, plan)
+        if any(one.is_error for one in of_machine):
+            raise ValidationError(job.located([*target.judge(job, plan, build_env=build_env), *of_machine]))
         spec = target.compile(job, plan, in_place=in_place, build_env=build_env)
-        unheeded = (one for one in target.judge(job, plan, build_env=build_env) if not one.is_error)
+        judged = (*target.judge(job, plan, build_env=build_env), *of_machine)
+        unheeded = (one for one in judged if not one.is_error)
         return Compiled(job, run_name, plan, target, spec, (*warnings, *unheeded))
 
     def submit(self, compiled: Compiled, warn: Warn) -> Run:
-        """Start what `compile` gave."""
+        """Start what `compile` gave. Raises JobsdkError, also for a secret that is not set here."""
+        from jobsdk import kept
+        from jobsdk.bootstrap import plan_file
+        from jobsdk.plan import secret_parts
+
+        hidden = secret_parts(compiled.job, compiled.plan, os.environ)
         said: list[str] = []
 
         def tell(text: str) -> None:
@@ -176,8 +194,11 @@ class JobOperations:
         folder = RunFolder.create(compiled.name)
         try:
             folder.write_json("plan.json", compiled.plan)
-            folder.write_json("native.json", compiled.spec)
-            folder.write_json("run.json", _facts(compiled))
+            if hidden:
+                plan_file.write_secrets(str(folder.path), hidden)
+            folder.write_json("native.json", compiled.native)
+            folder.write_json("compute.json", compiled.compute.settings)
+            folder.write_json("run.json", kept.facts(compiled))
             folder.append_event("submitted", by=os.getpid())
             compiled.compute.submit(compiled.spec, folder, tell)
         except BaseException:
@@ -187,7 +208,7 @@ class JobOperations:
             raise
         for text in said:
             folder.append_event("warning", message=text, told=True)
-        _note(folder, compiled.job)  # while the job starts already
+        kept.note(folder, compiled.job)  # while the job starts already
         return Run(folder)
 
     def _update(self, run: Run) -> Run:
@@ -225,12 +246,17 @@ class JobOperations:
         `tag` is `key` or `key=value`; `list_view_type` is ActiveOnly, ArchivedOnly or All. Raises ValueError for a
         status or view that there is not.
         """
+        from jobsdk.compute.refreshing import refresh
         from jobsdk.history import History
+        from jobsdk.runs import TERMINAL
 
         views = {"activeonly": False, "archivedonly": True, "all": None}
         view = getattr(list_view_type, "value", list_view_type).replace("_", "").lower()
         if view not in views:
             raise ValueError(f"there is no list_view_type {list_view_type!r}; there are ActiveOnly, ArchivedOnly, All")
+        known = History().list(compute=compute, experiment=experiment, archived=views[view])
+        for name, why in refresh(RunFolder.find(row["name"]) for row in known if row["status"] not in TERMINAL).items():
+            _log(f"compute {name}: {why}")
         rows = History().list(
             status=status,
             tag=tag,
@@ -269,6 +295,10 @@ class JobOperations:
     def wait(self, name: str | Run, timeout: float | None = None) -> Run:
         """Wait for a run's end, however it is. Raises TimeoutError after `timeout` seconds."""
         return self._run(name).wait(timeout)
+
+    def stacks(self, name: str | Run) -> dict[str, Any]:
+        """Where the ranks of a run are now; see `Run.stacks`."""
+        return self._run(name).stacks()
 
     # -- changing ------------------------------------------------------------------------------------------------
 
@@ -313,7 +343,7 @@ class JobOperations:
         state = run.state()
         if not state.is_terminal:
             raise JobsdkError(f"run {run.name} is {state.status}: only a run that has ended can be downloaded")
-        return download(run.folder, run.target.outputs(run.folder), Path(download_path), output_name, all)
+        return download(run.folder, run.target, Path(download_path), output_name, all)
 
     def _run(self, name: str | Run) -> Run:
         return name if isinstance(name, Run) else self.get(name)
@@ -342,44 +372,6 @@ class MLClient:
 
 def _no(what: str) -> str:
     return f"jobsdk has no {what}. Fix: MLClient(), without arguments, runs jobs with its .jobs"
-
-
-def _facts(compiled: Compiled) -> dict[str, Any]:
-    """run.json: what an index of runs shows, and who submitted it."""
-    from jobsdk.bootstrap import contract, processes
-
-    job, plan = compiled.job, compiled.plan
-    return {
-        "name": compiled.name,
-        "created": time.time(),
-        "display_name": job.display_name or compiled.name,
-        "experiment": job.experiment_name or os.path.basename(working_directory()) or "Default",
-        "tags": dict(job.tags),
-        "properties": dict(job.properties),
-        "description": job.description,
-        "compute": compiled.compute.name,
-        "distribution": plan["distribution"]["type"],
-        "nodes": plan["nodes"],
-        "processes": contract.world_size(plan),
-        "archived": False,
-        "working_dir": compiled.spec.get("working_dir"),
-        "command": job.command,
-        "host": os.uname().nodename,
-        "submitter_pid": os.getpid(),
-        "submitter_start": processes.start_time(os.getpid()),
-    }
-
-
-def _note(folder: RunFolder, job: CommandJob) -> None:
-    """Keep what is not needed for the start: the job file, which would run the same code again, and the history."""
-    from jobsdk.history import History
-
-    job = copy.copy(job)
-    if job.code is not None and folder.code.exists():
-        job.code = str(folder.code)
-    text = job.to_yaml(lambda path: str(job.resolve(path)))
-    (folder.path / "job.yml").write_text(text, encoding="utf-8")
-    History().record(folder)
 
 
 def _log(text: str) -> None:

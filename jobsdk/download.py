@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 from jobsdk.errors import JobsdkError
 
 if TYPE_CHECKING:
+    from jobsdk.compute.base import Compute
     from jobsdk.runs import RunFolder
 
 
-def download(run: RunFolder, outputs: dict[str, str], target: Path, output_name: str | None, everything: bool) -> Path:
+def download(run: RunFolder, compute: Compute, target: Path, output_name: str | None, everything: bool) -> Path:
     """Copy logs and ./outputs, or one named output, or all; see `JobOperations.download`."""
+    outputs = compute.outputs(run)
     if output_name is not None and output_name not in outputs and output_name != "default":
         from jobsdk.job.findings import nearest
 
         near = nearest(output_name, outputs)
         hint = f"did you mean {near!r}?" if near else f"it has {', '.join(outputs) or 'none'}"
         raise JobsdkError(f"run {run.name} has no output {output_name!r}: {hint}")
-    wanted: dict[Path, Path] = {}
-    if output_name in (None, "default"):
-        wanted[run.logs] = Path("artifacts/logs")
-        wanted[run.path / "outputs" / "default"] = Path("artifacts/outputs")
-    for name, path in outputs.items():
-        if everything or name == output_name:
-            wanted[Path(path)] = Path("named-outputs") / name
+    places = {"default": Path("artifacts/outputs"), **{name: Path("named-outputs") / name for name in outputs}}
+    wanted = [name for name in places if everything or name == (output_name or "default")]
+    here = compute.fetch(run, wanted)
     try:
-        for source, place in wanted.items():
-            _copy(source, target / place)
+        if output_name in (None, "default"):
+            _copy(run.logs, target / "artifacts/logs")
+        for name in wanted:
+            _copy(Path(here[name]), target / places[name])
     except (OSError, shutil.Error) as error:
         raise JobsdkError(f"cannot copy the outputs of run {run.name} to {target}: {error}") from error
     return target

@@ -10,13 +10,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from jobsdk.bootstrap import contract, layout
+from jobsdk.bootstrap import contract, fabric, layout
+from jobsdk.bootstrap.secrets import MASK
 from jobsdk.plan import Plan, make_plan
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
 
 RUN_NAME, RUN_DIR = "<run name>", "<run folder>"
+_ELSEWHERE = {"PATH": "<PATH of the node>"}  # what is known of the environment that processes elsewhere start from
 
 
 class _Each(Sequence[Any]):
@@ -56,9 +58,12 @@ class ExplainedProcess(NamedTuple):
 class Explanation:
     """`explain()`'s answer: iterate over it, index it by rank, print it, or take `to_dict()`."""
 
-    def __init__(self, plan: Plan, compute: str, cores: int | str, inherited: Mapping[str, str]) -> None:
+    def __init__(
+        self, plan: Plan, compute: str, cores: int | str, inherited: Mapping[str, str], dropped: Sequence[str] = ()
+    ) -> None:
         self.plan = plan
         self.compute = compute
+        self.dropped = list(dropped)
         nodes = plan["nodes"]
         facts = contract.Facts(
             addresses=_Each(lambda k: f"<address of node {k}>", nodes),
@@ -70,8 +75,10 @@ class Explanation:
             inherited=inherited,
             run_dir=RUN_DIR,
             io_dir=RUN_DIR,
+            infiniband=fabric.UNKNOWN if nodes > 1 and fabric.expected(plan.get("network") or {}) else None,
         )
-        self._contract = contract.Contract(plan, facts)
+        environment = {**plan["environment"], **dict.fromkeys(plan["secrets"], MASK)}
+        self._contract = contract.Contract({**plan, "environment": environment}, facts)
         self.command = layout.rendered(plan, RUN_DIR)
         self.world_size = contract.world_size(plan)
 
@@ -110,6 +117,8 @@ class Explanation:
             "world_size": self.world_size,
             "distribution": self.plan["distribution"],
             "command": self.command,
+            "secrets": self.plan["secrets"],
+            "dropped": self.dropped,
             "processes": [process.to_dict() for process in chosen],
         }
 
@@ -126,6 +135,8 @@ class Explanation:
         ]
         if self.plan["preload"]:
             lines.append(f"imported once on each node: {', '.join(self.plan['preload'])}")
+        if self.dropped:
+            lines.append(f"inherited variables that are dropped: {', '.join(self.dropped)}")
         shown = [self[rank] for rank in (range(min(size, most)) if ranks is None else ranks)]
         common = dict(shown[0].environment)
         for process in [*shown, self[size - 1]] if ranks is None else shown:
@@ -154,14 +165,23 @@ class Explanation:
 def explain(job: CommandJob, *, compute: str | None = None) -> Explanation:
     """Every process that `job` would start. Raises ValidationError if the job is not valid.
 
-    On the local compute the inherited environment and the cores of this machine count, as they will in the run.
+    On the local compute the inherited environment and the cores of this machine count, as they will in the run;
+    `dropped` names the inherited variables that other launchers set and that the processes do not get.
     """
-    job.validate()
-    where = compute or job.compute or "local"
-    plan = make_plan(job, name=job.name or RUN_NAME)
-    if where == "local":
-        from jobsdk.bootstrap.processes import cores
-        from jobsdk.compute.environ import for_ranks
+    from jobsdk import compute as computes
+    from jobsdk.errors import ComputeError
 
-        return Explanation(plan, where, max(1, cores() // plan["nodes"]), for_ranks(os.environ))
-    return Explanation(plan, where, "cores of the node", {})
+    job.validate()
+    try:
+        target = computes.resolve(compute or job.compute)
+    except ComputeError:  # it may be known where the job will be submitted
+        plan = make_plan(job, name=job.name or RUN_NAME)
+        return Explanation(plan, compute or job.compute or computes.LOCAL, "cores of the node", _ELSEWHERE)
+    plan = target.plan(job, name=job.name or RUN_NAME)
+    if target.type == computes.LOCAL:
+        from jobsdk.bootstrap.processes import cores
+        from jobsdk.compute.environ import dropped, for_ranks
+
+        each = max(1, cores() // plan["nodes"])
+        return Explanation(plan, target.name, each, for_ranks(os.environ), dropped(os.environ))
+    return Explanation(plan, target.name, "cores of the node", _ELSEWHERE)

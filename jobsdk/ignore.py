@@ -78,4 +78,6 @@ def _rule(line: str, number: int) -> Rule | None:
     if pattern.include is None or pattern.regex is None:
         return None
     written = line.removeprefix("!")
+    if not written.rstrip(" ").strip("/"):
+        return None  # a slash alone names nothing to git, and everything to pathspec
     return Rule(written, number, not pattern.include, "/" not in written.rstrip("/"), pattern.regex)

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from jobsdk.bootstrap import contract, layout
-from jobsdk.runs import EventReader, RunFolder, State
+from jobsdk.runs import STATUSES, EventReader, Pace, Refresh, RunFolder, State
 
 _CHUNK = 1 << 20  # bytes read from one file in one go
 #: Seconds between two looks at the files: before the first line, while lines come, and when all is quiet.
 _EAGER, _BUSY, _IDLE = 0.004, 0.02, 0.2
 _EAGER_FOR = 5.0  # seconds
-_SUPERVISOR_CHECK = 1.0  # seconds between two looks at whether the supervisor still lives
+_SOON = 0.5  # seconds in which most jobs have ended after a failure
+_QUEUE = 3.0  # seconds that a run may wait for its nodes before that is said
 _REDRAW = 0.1  # seconds between two pictures of a progress bar
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
@@ -190,21 +191,35 @@ class View(NamedTuple):
 class Follower:
     """Shows the logs of a run in `out`. Raises ValueError if the view asks for ranks that there are not."""
 
-    def __init__(self, run: RunFolder, out: Sink, view: View | None = None) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        out: Sink,
+        view: View | None = None,
+        refresh: Callable[[], None] = lambda: None,
+        pace: Pace | None = None,
+    ) -> None:
         self.state = State()
+        self._refresh = Refresh(refresh, pace or Pace(1.0, 1.0), self._refresh_failed)
         self._run = run
         self._out = out
         self._view = view or View()
         self._events = EventReader(run.events_file)
-        self._files = list(self._make_files())
-        if self._view.tail is not None:
+        tail = self._view.tail
+        self._restart = 0 if tail is None else run.recorded_state().restarts  # each start of the job has its own files
+        self._files = list(self._make_files(self._restart))
+        if tail is not None:
             for file in self._files:
-                file.skip_to_last(self._view.tail)
+                file.skip_to_last(tail)
+        self._cause: tuple[float, str] | None = None  # why the job is being stopped, and when that is to be said
+        self._waits: tuple[float, str] | None = None  # what the run waits for in its queue, in the same way
+        self._waits_told: set[str] = set()
         self._progress: _File | None = None  # the one whose progress bar moved last
         self._drawn = ""
         self._drawn_at = 0.0
 
-    def _make_files(self) -> Iterable[_File]:
+    def _make_files(self, restart: int) -> Iterable[_File]:
+        """Those of the start after so many restarts."""
         plan, folder = self._run.plan(), str(self._run.path)
         if not plan:  # its submitter was killed before there was one
             return
@@ -219,34 +234,45 @@ class Follower:
 
         if chosen is None and plan["distribution"]["launcher"] != "direct":
             for node in range(plan["nodes"]):
-                yield _File(layout.launcher_log(folder, node), None, prefix(f"[node {node}]", node), settled)
+                yield _File(layout.launcher_log(folder, node, restart), None, prefix(f"[node {node}]", node), settled)
         for process in contract.processes(plan):
             if chosen is None or process.rank in chosen:
-                path = layout.rank_log(folder, process.node_rank, process.rank)
+                path = layout.rank_log(folder, process.node_rank, process.rank, restart)
                 yield _File(path, process.rank, prefix(f"[rank {process.rank}]", process.rank), settled)
 
     def drain(self) -> None:
         """Show all that is there now, and last lines that were never ended."""
+        for event in self._events.read():
+            self._begin_again(event)
+        self._finish_files()
+        self._erase()
+        self._out.flush()
+
+    def _finish_files(self) -> None:
         while self._round():
             pass
         for file in self._files:
             file.finish(self._write)
-        self._erase()
-        self._out.flush()
+
+    def _begin_again(self, event: dict[str, Any]) -> None:
+        """Where the job was started once more, what was written before is shown before."""
+        if event["event"] == "restart" and event["restart"] > self._restart:
+            self._finish_files()
+            self._restart = event["restart"]
+            self._files = list(self._make_files(self._restart))
 
     def follow(self) -> State:
         """Show what is written until the run ends; the run's last state."""
         pause, started, any_shown = _EAGER, time.monotonic(), False
-        checked = started
         while not self.state.is_terminal:
             self._take_events()
             moved = self._round()
             self._draw()
             self._out.flush()
             now = time.monotonic()
-            if now - checked > _SUPERVISOR_CHECK:
-                self._run.state()  # writes down the end of a run whose supervisor was killed
-                checked = now
+            self._say_cause(now)
+            self._say_waits(now)
+            self._refresh.when_due(now, is_busy=moved > 0)
             any_shown = any_shown or moved > 0
             if moved:
                 pause = _BUSY
@@ -257,17 +283,42 @@ class Follower:
         self.drain()
         return self.state
 
+    def _refresh_failed(self, why: str) -> None:
+        if self._view.say is not None:
+            self._view.say(why)
+
+    def _say_cause(self, now: float) -> None:
+        """Why the job is being stopped, where that takes long; at its end the card says it."""
+        if self._cause is not None and now > self._cause[0] and self._view.say is not None:
+            self._view.say(f"{self._cause[1]}; the other ranks are being stopped")
+            self._cause = None
+
+    def _say_waits(self, now: float) -> None:
+        """What a run waits for that gets no nodes; once, though the engine's reasons may alternate."""
+        if self._waits is None or now <= self._waits[0] or self._view.say is None:
+            return
+        message, self._waits = self._waits[1], None
+        if self.state.status == STATUSES[0] and message not in self._waits_told:
+            self._waits_told.add(message)
+            self._view.say(f"queued: {message}")
+
     def _take_events(self) -> None:
-        new = self._events.read()
-        self.state.feed(new)
-        say = self._view.say
-        if say is not None:
-            for event in new:
-                if event["event"] == "warning" and not event.get("told"):
-                    say(event["message"])
-                elif event["event"] == "waiting":
-                    missing = ", ".join(map(str, event["missing"][:20]))
-                    say(f"{event['joined']} nodes have joined; waiting for node(s) {missing}")
+        for event in self._events.read():
+            self._begin_again(event)
+            self.state.feed([event])
+            if self._view.say is None:
+                continue
+            if event["event"] in ("ended", "restart"):
+                self._cause = None
+            if event["event"] == "stopping" and event.get("message"):
+                self._cause = time.monotonic() + _SOON, event["message"]
+            elif event["event"] == "queued" and event.get("message"):
+                since = self._waits[0] if self._waits else time.monotonic() + _QUEUE
+                self._waits = since, event["message"]
+            elif event["event"] in ("warning", "waiting") and not event.get("told"):
+                self._view.say(event["message"])
+            elif event["event"] == "restart":
+                self._view.say(f"{event['message']}; {event['decision']}")
 
     def _round(self) -> int:
         """One look at every file; how many bytes were new."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from jobsdk.job.command import CommandJob
     from jobsdk.job.io import Input, Output
@@ -21,13 +21,38 @@ Plan = dict[str, Any]
 GRACE_S = 10.0
 #: Seconds that nodes wait for one another, as torchrun's join timeout.
 RENDEZVOUS_TIMEOUT_S = 600.0
+#: Seconds of silence after which a node counts as lost.
+HEARTBEAT_S = 15.0
 
 
-def make_plan(job: CommandJob, *, name: str, preload: str | Sequence[str] | None = None) -> Plan:
-    """The plan of `job` as the run `name`. The job must have been validated.
+def make_plan(
+    job: CommandJob,
+    *,
+    name: str,
+    preload: str | Sequence[str] | None = None,
+    network: Mapping[str, Any] | None = None,
+) -> Plan:
+    """The plan of `job` as the run `name`, without its secrets. The job must have been validated.
 
-    `preload` is the compute's setting, for a job that says nothing of it.
+    `preload` is the compute's setting, for a job that says nothing of it; `network` is `jobsdk.compute.network`'s.
     """
+    from jobsdk.sealing import seal
+
+    plan = seal(_whole_plan(job, name, preload), job)[0]
+    return {**plan, "network": dict(network)} if network else plan
+
+
+def secret_parts(job: CommandJob, plan: Plan, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What `plan`, made of `job`, leaves out for being secret; empty if nothing is. `environ` is the submitter's.
+
+    Raises JobsdkError for a secret that is set neither in the job nor there.
+    """
+    from jobsdk.sealing import complete, seal
+
+    return complete(seal(_whole_plan(job, plan["run"], plan["preload"]), job)[1], plan["secrets"], environ)
+
+
+def _whole_plan(job: CommandJob, name: str, preload: str | Sequence[str] | None) -> Plan:
     from jobsdk.job.expressions import text_of
     from jobsdk.job.io import Input
 
@@ -45,17 +70,38 @@ def make_plan(job: CommandJob, *, name: str, preload: str | Sequence[str] | None
             for key, value in job.given_inputs().items()
         },
         "outputs": {key: _data(job, value) for key, value in job.outputs.items()},
-        "preload": _preload(job, preload),
+        "preload": _listed(preload if job.preload is None else job.preload),
         "gpus_per_process": job.resources.gpus_per_process,
-        "timeout_s": job.limits.timeout if job.limits else None,
-        "grace_s": GRACE_S,
-        "rendezvous_timeout_s": RENDEZVOUS_TIMEOUT_S,
+        **_limits(job),
+        "heartbeat_s": HEARTBEAT_S,
+        "restarts": {
+            "max": job.max_restarts,
+            "max_preemptions": job.max_preemptions,
+            "delay_s": float(job.restart_delay),
+            "retry_on": _listed(job.retry_on),
+            "never_retry_on": _listed(job.never_retry_on),
+        },
     }
 
 
-def _preload(job: CommandJob, default: str | Sequence[str] | None) -> list[str]:
-    chosen = default if job.preload is None else job.preload
-    return [chosen] if isinstance(chosen, str) else list(chosen or ())
+def _limits(job: CommandJob) -> dict[str, Any]:
+    limits = job.limits
+
+    def of(name: str, default: float | None) -> float | None:
+        value = getattr(limits, name, None)
+        return default if value is None else float(value)
+
+    return {
+        "timeout_s": limits.timeout if limits else None,
+        "hang_timeout_s": of("hang_timeout", None),
+        "grace_s": of("grace_period", GRACE_S),
+        "rendezvous_timeout_s": of("rendezvous_timeout", RENDEZVOUS_TIMEOUT_S),
+    }
+
+
+def _listed(given: Any) -> list[Any]:
+    """A value that may stand alone or be left out, as a list."""
+    return list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
 
 
 def _command(job: CommandJob) -> list[Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk import compute as computes
-from jobsdk.errors import JobFailed
+from jobsdk.errors import ComputeError, JobFailed
 from jobsdk.runs import RunFolder, State
 
 if TYPE_CHECKING:
@@ -78,11 +78,15 @@ class Run:
 
     def state(self) -> State:
         """How far it is; a run whose supervisor was killed is found out here."""
-        return self.target.status(self.folder)
+        try:
+            target = self.target
+        except ComputeError:  # its type is not installed any more, or does not take its settings any more
+            return self.folder.recorded_state()
+        return target.status(self.folder)
 
     @property
     def status(self) -> str:
-        """Queued, Preparing, Starting, Running, CancelRequested, Completed, Failed, Canceled, TimedOut or Lost."""
+        """Queued, Preparing, Starting, Running, CancelRequested; or how it ended: see `jobsdk.runs.TERMINAL`."""
         return self.state().status
 
     @property
@@ -115,7 +119,10 @@ class Run:
         from jobsdk.job.io import OUTPUTS
 
         given = self.folder.plan().get("outputs", {})
-        paths = self.target.outputs(self.folder)
+        try:
+            paths = self.target.outputs(self.folder)
+        except ComputeError:  # as in `state`
+            paths = {}
         values = {"default": {"path": str(self.folder.path / "outputs" / "default")}}
         values.update({name: {"type": given[name]["type"], "path": path} for name, path in paths.items()})
         outputs: Items = OUTPUTS.structure(values, ("outputs",), Report())
@@ -142,7 +149,7 @@ class Run:
         Ctrl-C, or a notebook's interrupt, ends the waiting and not the run, here as in `result` and `stream`.
         """
         with self._left_to_itself():
-            self.folder.wait(timeout)
+            self.target.wait(self.folder, timeout)
         self._index()
         return self
 
@@ -188,6 +195,17 @@ class Run:
         view = View(ranks, tail, terminal, colour, self._say, settled=isinstance(sink, _TextSink))
         self.target.logs(self.folder, sink, view, follow=follow)
 
+    def stacks(self, timeout: float = 20.0) -> dict[str, Any]:
+        """Where the ranks are now; they go on undisturbed.
+
+        `groups` has lines such as `7 ranks in all_reduce at train.py:88 (ranks 0-5, 7)`, `ranks` the Python stacks
+        of every process of each rank. Raises JobsdkError if the run has ended, or does not answer within `timeout`
+        seconds.
+        """
+        from jobsdk.stacks import ask
+
+        return ask(self.folder, self.target, timeout)
+
     def cancel(self) -> Run:
         """Ask that the run be ended; returns at once. A run that has ended stays as it is."""
         self.target.cancel(self.folder, f"pid {os.getpid()}")
@@ -220,7 +238,9 @@ class Run:
     def _raise_failure(self, fine: tuple[str, ...]) -> None:
         report = self.report
         if report.get("status", "Lost") not in fine:
-            raise JobFailed(failure_text(report, self.name), report)
+            from jobsdk.card import text
+
+            raise JobFailed(text(report, self.name), report)
 
 
 class _TextSink:
@@ -235,18 +255,3 @@ class _TextSink:
 
     def flush(self) -> None:
         sys.stdout.flush()
-
-
-def failure_text(report: dict[str, Any], name: str) -> str:
-    """What a report says of a failure: the rank that failed first, its node, and its last traceback or last lines."""
-    cause = report.get("cause") or {}
-    lines = [f"run {name} ended as {report.get('status', 'Lost')}: {report.get('message') or 'it has no report'}"]
-    if cause.get("host") and cause.get("rank") is not None:
-        lines.append(f"rank {cause['rank']} ran on node {cause['node']} ({cause['host']}, pid {cause.get('pid')})")
-    if cause.get("traceback"):
-        lines.append(cause["traceback"])
-    elif cause.get("last_lines"):
-        lines += ["its last lines:", *(f"  {line}" for line in cause["last_lines"][-10:])]
-    if cause.get("advice"):
-        lines.append(f"advice: {cause['advice']}")
-    return "\n".join(lines)

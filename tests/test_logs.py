@@ -13,6 +13,7 @@ import pytest
 
 from jobsdk.logs import Follower, View, parse_ranks
 from jobsdk.runs import RunFolder
+from tests.bootstrap.runs import wait_for
 
 
 @pytest.fixture
@@ -228,6 +229,31 @@ def test_following_shows_lines_while_the_run_goes_on(run: RunFolder) -> None:
     thread.join(30)
     assert out.getvalue() == b"[rank 0] early\n[rank 0] late\n"
     assert said == ["mind the gap"]
+
+
+def test_following_says_why_a_run_waits_once_for_each_reason(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobsdk.logs._QUEUE", 0.0)
+    said: list[str] = []
+    follower = Follower(run, io.BytesIO(), View(say=said.append))
+    thread = threading.Thread(target=follower.follow)
+    thread.start()
+    for count, message in (1, "no nodes"), (2, "others are first"):
+        run.append_event("queued", message=message)
+        wait_for(lambda: len(said) == count)  # noqa: B023 - it is called at once
+    run.append_event("queued", message="no nodes")
+    end(run)
+    thread.join(30)
+    assert said == ["queued: no nodes", "queued: others are first"]
+
+
+def test_a_wait_that_was_short_is_not_said(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobsdk.logs._QUEUE", 0.0)
+    said: list[str] = []
+    run.append_event("queued", message="no nodes")
+    run.append_event("started")
+    end(run)
+    Follower(run, io.BytesIO(), View(say=said.append)).follow()
+    assert said == []
 
 
 def test_random_pieces_are_put_together(run: RunFolder) -> None:

@@ -213,3 +213,12 @@ def test_waiting_ends_with_the_run_or_with_the_time() -> None:
         run.wait(0)
     threading.Timer(0.05, lambda: run.append_event("ended", status="Completed", exit_code=0)).start()
     assert run.wait(30).status == "Completed"
+
+
+def test_a_run_whose_folder_is_elsewhere_is_found_and_listed(home: Path, tmp_path: Path) -> None:
+    run = RunFolder.create("shared")
+    run.path.rename(tmp_path / "shared")
+    run.path.symlink_to(tmp_path / "shared")
+    (run.path.parent / "gone").symlink_to(tmp_path / "gone")
+    assert [one.name for one in RunFolder.all()] == ["shared"]
+    assert RunFolder.find("sha").path == run.path

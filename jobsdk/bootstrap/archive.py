@@ -9,7 +9,7 @@ from typing import List
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = "jobsdk_bootstrap"
 _MAIN = "import sys\nfrom %s.main import main\nsys.exit(main(sys.argv[1:]))\n" % _PACKAGE
-_LEFT_OUT = {"__main__.py", "archive.py"}
+_LEFT_OUT = {"__main__.py", "archive.py", "far_end.py"}
 
 
 def build() -> bytes:
@@ -18,7 +18,7 @@ def build() -> bytes:
     import zipfile
 
     sources = {"__main__.py": _MAIN.encode()}
-    for name in [*os.listdir(_HERE), "preloaded/sitecustomize.py"]:
+    for name in [*os.listdir(_HERE), "armed/sitecustomize.py", "preloaded/sitecustomize.py"]:
         if name.endswith(".py") and name not in _LEFT_OUT:
             with open(os.path.join(_HERE, name), "rb") as file:
                 sources["%s/%s" % (_PACKAGE, name)] = file.read()

@@ -1,7 +1,8 @@
 """Framed JSON over a non-blocking socket, and the HMAC challenge that lets a peer in.
 
 A frame is a 4-byte big-endian length and that many bytes of JSON. Until a peer has proved that it knows the run's
-token, its frames may hold 512 bytes, so a stranger can make nobody allocate more. The token itself never travels.
+token, its frames may hold 512 bytes and no more than that is read of what it sends, so that a stranger can make nobody
+allocate more. The token itself never travels.
 """
 
 from __future__ import annotations
@@ -12,56 +13,68 @@ import os
 import socket
 from typing import Any, Callable, Dict, Optional
 
+from . import network
 from .loop import Loop
 
 Message = Dict[str, Any]
 STRANGER_LIMIT = 512
 MEMBER_LIMIT = 16 << 20
+_CHUNK = 1 << 16  # bytes that are read from a member at a time
+
+
+def encoded(message: Message) -> bytes:
+    """The frame of a message."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return len(body).to_bytes(4, "big") + body
+
+
+def _nobody(_: Any) -> None:
+    """Hears what comes after the end."""
 
 
 class Channel:
-    """One connection: `send` queues a message, `on_message` gets each that arrives, `on_close` the end, once."""
+    """One connection: `send` queues a message, `on_message` gets each that arrives, `on_close` why it ended, once.
+
+    Both may be replaced while it lives. `local_address` and `remote_address` are empty where the other side has gone
+    before we looked.
+    """
 
     def __init__(
         self, loop: Loop, sock: socket.socket, on_message: Callable[[Message], None], on_close: Callable[[str], None]
     ) -> None:
         self.limit = STRANGER_LIMIT
         self.closed = False
+        self.on_message = on_message
+        self.on_close = on_close
         self._loop = loop
         self._sock = sock
-        self._on_message = on_message
-        self._on_close = on_close
         self._incoming = bytearray()
         self._outgoing = bytearray()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self.local_address = network.plain(str(sock.getsockname()[0]))
+            self.remote_address = network.plain(str(sock.getpeername()[0]))
+        except OSError:
+            self.local_address = self.remote_address = ""
         loop.on_readable(sock, self._readable)
 
-    @property
-    def local_address(self) -> str:
-        return str(self._sock.getsockname()[0])
-
-    @property
-    def remote_address(self) -> str:
-        return str(self._sock.getpeername()[0])
-
     def send(self, message: Message) -> None:
-        if self.closed:
-            return
-        body = json.dumps(message, separators=(",", ":")).encode()
-        self._outgoing += len(body).to_bytes(4, "big") + body
-        self._flush()
+        self.send_frame(encoded(message))
 
-    @property
-    def drained(self) -> bool:
-        return self.closed or not self._outgoing
+    def send_frame(self, frame: bytes) -> None:
+        """Send what `encoded` has made: for a message that many get."""
+        if not self.closed:
+            self._outgoing += frame
+            self._flush()
 
     def close(self, why: str = "closed") -> None:
         if not self.closed:
             self.closed = True
             self._loop.forget(self._sock)
             self._sock.close()
-            self._on_close(why)
+            on_close, self.on_close, self.on_message = self.on_close, _nobody, _nobody
+            on_close(why)
 
     def _flush(self) -> None:
         while self._outgoing and not self.closed:
@@ -78,7 +91,7 @@ class Channel:
 
     def _readable(self) -> None:
         try:
-            data = self._sock.recv(1 << 16)
+            data = self._sock.recv(min(_CHUNK, 4 + self.limit - len(self._incoming)))
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -91,7 +104,7 @@ class Channel:
         while not self.closed and len(self._incoming) >= 4:
             length = int.from_bytes(self._incoming[:4], "big")
             if length > self.limit:
-                self.close("a frame of %d bytes, more than %d" % (length, self.limit))
+                self.close("it sent a frame of %d bytes, more than %d" % (length, self.limit))
                 return
             if len(self._incoming) < 4 + length:
                 return
@@ -99,12 +112,12 @@ class Channel:
             del self._incoming[: 4 + length]
             try:
                 message = json.loads(body)
-            except ValueError:
+            except (ValueError, RecursionError):
                 message = None
             if not isinstance(message, dict):
-                self.close("not a JSON object")
+                self.close("it sent what is no JSON object")
                 return
-            self._on_message(message)
+            self.on_message(message)
 
 
 def proof(token: bytes, side: str, *parts: object) -> str:

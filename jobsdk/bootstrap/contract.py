@@ -8,9 +8,10 @@ superset of what Azure ML and torchrun set; where a name comes from elsewhere, t
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
-from . import layout, metrics
+from . import fabric, layout, metrics
 
 Plan = Dict[str, Any]
 
@@ -18,6 +19,7 @@ Plan = Dict[str, Any]
 IDENTITY = frozenset(
     [
         *("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TF_CONFIG"),
+        *("JOBSDK_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"),
         *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ]
 )
@@ -41,6 +43,7 @@ class Facts(NamedTuple):
     each of its processes. `cores` and `gpus` describe one node: usable cores (or words for them), and the ids of the
     visible GPUs (None: unknown). `inherited` is the environment that the processes start from. `run_dir` is the run's
     folder, and `io_dir` a name of it that is one word for a shell, through which inputs and outputs are named.
+    `infiniband` is what `fabric.agree` came to.
     """
 
     addresses: Sequence[str]
@@ -53,6 +56,7 @@ class Facts(NamedTuple):
     run_dir: str
     io_dir: str
     restart_count: int = 0
+    infiniband: Union[str, Sequence[str], None] = None
 
 
 def node_processes(plan: Plan, node_rank: int) -> List[Process]:
@@ -86,6 +90,11 @@ def world_size(plan: Plan) -> int:
     if "autotuning" in distribution:
         return 1
     return int(plan["nodes"] * distribution["processes"])
+
+
+def has_shell(plan: Plan) -> bool:
+    """Whether a job's nodes reach one another by `ssh`: launchers of MPI and DeepSpeed ask for it."""
+    return plan["distribution"]["type"] in ("mpi", "deepspeed") and plan["nodes"] > 1
 
 
 def _tensorflow_roles(plan: Plan, node_rank: int) -> List[Any]:
@@ -126,6 +135,7 @@ class Contract:
         self._type = plan["distribution"]["type"]
         self._world_size = world_size(plan)
         self._shared = self._shared_variables()
+        self._own_mpirun = self._for_own_mpirun()
         self._has_store = metrics.has_store(plan, facts.inherited)
         self._cluster = tensorflow_cluster(plan, facts) if self._type == "tensorflow" else ""
 
@@ -142,11 +152,33 @@ class Contract:
             variables.update(self._torch(process))
         if self._has_store:
             variables.update(metrics.variables(self._plan, self._facts.run_dir, process.rank))
+        variables.update(self._own_mpirun)
         variables.update(self._defaults(process))
         for name, value in self._plan["environment"].items():
             if name not in IDENTITY:
                 variables[name] = value
+        self._put_in_front(variables, process.node_rank)
         return variables
+
+    def of_node(self, node_rank: int) -> Dict[str, str]:
+        """For what others start on a node by `ssh`: what its processes have, but for what says which process it is."""
+        size = max(1, len(node_processes(self._plan, node_rank)))
+        node = Process(-1, 0, node_rank, self._plan["distribution"].get("processes", size), "tuner", 0)
+        variables = dict(self._shared, NODE_RANK=str(node_rank), AZUREML_CR_NODE_RANK=str(node_rank))
+        del variables["WORLD_SIZE"]
+        variables.update(self._defaults(node))
+        variables.update(self._plan["environment"])
+        self._put_in_front(variables, node_rank)
+        return variables
+
+    def _put_in_front(self, variables: Dict[str, str], node_rank: int) -> None:
+        """What comes before that which the job or the inherited environment has on its paths."""
+        inherited, run_dir = self._facts.inherited, self._facts.run_dir
+        given = variables.get("PYTHONPATH", inherited.get("PYTHONPATH", ""))
+        variables["PYTHONPATH"] = layout.python_path(run_dir, given)
+        if has_shell(self._plan):
+            given = variables.get("PATH", inherited.get("PATH", os.defpath))
+            variables["PATH"] = layout.shell_path(run_dir, node_rank, given)
 
     def _shared_variables(self) -> Dict[str, str]:
         plan, facts = self._plan, self._facts
@@ -169,6 +201,7 @@ class Contract:
             variables["AZURE_ML_OUTPUT_" + name] = layout.output_path(plan, name, facts.io_dir)
         if self._type in ("mpi", "deepspeed"):
             variables["JOBSDK_HOSTFILE"] = layout.hostfile(facts.run_dir)
+            variables["JOBSDK_MACHINEFILE"] = layout.machinefile(facts.run_dir)
         if "config" in plan["distribution"]:
             config = plan["distribution"]["config"]
             variables["JOBSDK_DEEPSPEED_CONFIG"] = layout.deepspeed_config(config, facts.run_dir)
@@ -201,6 +234,17 @@ class Contract:
             variables["AZ_BATCHAI_MPI_MASTER_NODE"] = self._shared["MASTER_ADDR"]
         return variables
 
+    def _for_own_mpirun(self) -> Dict[str, str]:
+        """With `launcher: direct` the command may call mpirun by itself, which is to find the nodes as ours does."""
+        if self._type != "mpi" or self._plan["distribution"]["launcher"] != "direct" or not has_shell(self._plan):
+            return {}
+        from . import open_mpi
+
+        given, interface = self._facts.inherited, fabric.interface(self._plan)
+        settings = open_mpi.settings(self._facts.addresses, {**given, **self._plan["environment"]}, interface)
+        chosen = dict(open_mpi.ROOT, **settings)
+        return {name: value for name, value in chosen.items() if name not in given}
+
     def _torch(self, process: Process) -> Dict[str, str]:
         """torchrun's further names; scripts and frameworks tell by TORCHELASTIC_RUN_ID that a launcher started them."""
         if process.role == "tuner":  # the processes of its trials inherit what it has
@@ -212,9 +256,11 @@ class Contract:
             "GROUP_WORLD_SIZE": str(self._plan["nodes"]),
             "TORCHELASTIC_RUN_ID": self._plan["run"],
             "TORCHELASTIC_RESTART_COUNT": str(self._facts.restart_count),
-            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_MAX_RESTARTS": str(self._plan["restarts"]["max"]),
             "TORCHELASTIC_USE_AGENT_STORE": "False",
-            "TORCHELASTIC_ERROR_FILE": layout.error_file(self._facts.run_dir, process.node_rank, process.rank),
+            "TORCHELASTIC_ERROR_FILE": layout.error_file(
+                self._facts.run_dir, process.node_rank, process.rank, self._facts.restart_count
+            ),
         }
         return dict(variables, **self._deepspeed(process)) if self._type == "deepspeed" else variables
 
@@ -233,9 +279,8 @@ class Contract:
             variables["OMP_NUM_THREADS"] = str(max(1, facts.cores // process.local_size))
         elif facts.cores is not None:
             variables["OMP_NUM_THREADS"] = "<%s / %d>" % (facts.cores, process.local_size)
-        if facts.interface is not None:
-            variables["NCCL_SOCKET_IFNAME"] = facts.interface
-            variables["GLOO_SOCKET_IFNAME"] = facts.interface
+        network = self._plan.get("network") or {}
+        variables.update(fabric.variables(network, self._type, facts.interface, facts.infiniband))
         if self._type in ("pytorch", "deepspeed"):
             variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
         chosen = {name: value for name, value in variables.items() if name not in facts.inherited}

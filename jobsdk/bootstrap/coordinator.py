@@ -1,4 +1,4 @@
-"""The job as a whole, on node 0: who has joined, what failed first, when all must stop, how it ended."""
+"""The job as a whole, on node 0: who has joined, what failed first, when all must stop or start again, how it ended."""
 
 from __future__ import annotations
 
@@ -6,23 +6,48 @@ import os
 import signal
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from . import advice, contract, events, failure, metrics
+from . import contract, events, exits, fabric, layout, metrics, network, plan_file
 from .channel import Message
-from .control import ControlServer, Peer, raise_open_files_limit
+from .control import HEARTBEAT_TIMEOUT, ControlServer, Peer
+from .inquiry import Answer, Inquiries
 from .loop import Loop
+from .rendezvous import Rendezvous
+from .rounds import Round
 
-CANCELED, TIMED_OUT, LOST = 130, 124, 125  # exit codes of a job that no rank ended
+if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from .secrets import Redactor
+    from .shell_relay import Relay
+
 #: Seconds between the first failure and the end of all: failures that caused it, or that it caused, show themselves.
 HOLD = 0.2
-_TELL_EVERY = 10.0  # seconds between two words about nodes that are missing
+#: The same where what has failed only tells of others, which may be slow to end; or where a launcher has killed ranks,
+#: which says why when it ends itself.
+LONG_HOLD = 1.5
+_MOST_ASKED = 10  # bootstraps that are asked for in a row, without a start between
+GATHERING, RUNNING, PAUSING, OVER = "gathering", "running", "pausing", "over"
+
+
+class Settings(NamedTuple):
+    """What the coordinator is told by the node that it lives on."""
+
+    run_dir: str
+    token: bytes
+    hosts: Optional[List[str]] = None  # the nodes' names, where they are known before they join
+    #: Asks whoever starts bootstraps for another one for a node; None where nobody can be asked.
+    replace: Optional[Callable[[int], None]] = None
+    restart: int = 0  # how often the job has been started before this process was
+    used: Optional[Sequence[int]] = None  # restarts.Used: what of the budgets was used before
+    returns: bool = False  # whether somebody starts the whole job again when this node is taken away
+    judged: bool = False  # whether somebody else says how the job ended when this node is taken away
 
 
 class Coordinator:
     """Takes the nodes' messages over the control port and decides for all of them.
 
-    `ended(exit_code)` is called once, when every node has gone or has nothing left running.
+    `ended(exit_code)` is called once, when every node has gone or has nothing left running and nothing is started
+    again.
     """
 
     def __init__(
@@ -30,70 +55,96 @@ class Coordinator:
         loop: Loop,
         plan: Dict[str, Any],
         listener: socket.socket,
-        token: bytes,
-        run_dir: str,
+        settings: Settings,
         ended: Callable[[int], None],
-        rendezvous_timeout: float,
     ) -> None:
         self._loop = loop
         self._plan = plan
-        self._run_dir = run_dir
+        self._settings = settings
+        self._run_dir = settings.run_dir
         self._ended = ended
-        self._started_at: Optional[float] = None
-        self._created_at = time.monotonic()
         self._begun = time.time()
-        self._nodes: Dict[int, Message] = {}  # joined: what each said of itself
-        self._quiet: Dict[int, bool] = {}  # nodes with nothing left running, and nodes that are gone
-        self._ranks: Dict[int, Message] = {}  # the end of each rank
-        self._failures: List[Message] = []
-        self._reason: Optional[str] = None  # why all are being stopped
-        self._over = False
-        self._expected = contract.world_size(plan)
-        if plan["nodes"] > 500:
-            raise_open_files_limit()
-        self._server = ControlServer(loop, listener, token, self._message, self._left)
-        self._give_up = loop.later(rendezvous_timeout, self._rendezvous_failed)
-        loop.later(_TELL_EVERY, self._tell_missing)
+        self._started_at: Optional[float] = None
+        self._nodes: Dict[int, Message] = {}  # present: what each said of itself
+        self._joined: Dict[int, int] = {}  # the process that joined last for each node
+        self._peers: Dict[int, Peer] = {}  # and its connection
+        self._asked = 0  # bootstraps that were asked for since all were last told to start
+        self._hosts: Dict[int, str] = dict(enumerate(settings.hosts or ()))
+        self._round = Round(settings.restart)
+        self._phase = GATHERING
+        self._used = settings.used
+        self._secrets: Optional[Redactor] = None
+        self._relay: Optional[Relay] = None
+        self._restarts: List[Dict[str, Any]] = []
+        if settings.restart:
+            self._restarts = [event["summary"] for event in events.of(settings.run_dir, "restart")]
+        self._pause = loop.later(0.0, lambda: None)
+        members = plan["nodes"] * (2 if contract.has_shell(plan) else 1)  # each may be asked for a launcher's daemon
+        if plan["distribution"].get("launcher", "direct") != "direct":
+            members += contract.world_size(plan)  # its ranks join too
+        self._server = ControlServer(
+            loop, listener, settings.token, self._message, self._left,
+            members, plan.get("heartbeat_s", HEARTBEAT_TIMEOUT),
+        )  # fmt: skip
+        self._inquiries = Inquiries(loop, self._server.broadcast)
+        self._gather()
 
     # -- what is heard -------------------------------------------------------------------------------------------
 
     def _message(self, peer: Peer, message: Message) -> None:
+        if peer.refused:
+            return
         handler = getattr(self, "_on_" + str(message.get("type")), None)
-        if handler is not None:
+        if handler is not None and message.get("restart", self._round.number) == self._round.number:
             handler(peer, message)
 
     def _on_join(self, peer: Peer, message: Message) -> None:
         node = peer.number
         if not 0 <= node < self._plan["nodes"] or node in self._nodes:
             reason = "node %d has joined already" % node if node in self._nodes else "there is no node %d" % node
-            peer.send({"type": "refused", "reason": reason})
+            peer.refuse(reason)
             return
         message["address"] = peer.channel.remote_address
         message["reached"] = peer.channel.local_address
         self._nodes[node] = message
-        self._event("node_joined", node=node, host=message.get("host"), pid=message.get("pid"))
-        if self._reason is not None:
-            peer.send({"type": "stop", "reason": self._reason})
-        elif len(self._nodes) == self._plan["nodes"]:
-            self._start()
+        self._peers[node] = peer
+        self._hosts[node] = message["host"]
+        self._joined[node] = message["pid"]
+        self._event("node_joined", node=node, host=message["host"], pid=message["pid"])
+        if self._round.reason is not None:
+            peer.send({"type": "stop", "reason": self._round.reason})
+        elif self._phase == GATHERING:
+            self._rendezvous.ready(node, message)
+
+    def _on_ready(self, peer: Peer, message: Message) -> None:
+        if self._phase == GATHERING and self._round.reason is None and peer.number in self._nodes:
+            self._rendezvous.ready(peer.number, message)
 
     def _on_facts(self, peer: Peer, message: Message) -> None:
         """A rank under a foreign launcher asks for what the nodes were told."""
-        peer.send(self._start_message())
+        if self._phase == RUNNING:
+            node = self._nodes[peer.number // max(1, self._plan["distribution"]["processes"])]
+            peer.send(dict(self._told, cores=node["cores"], gpus=node["gpus"]))
 
     def _on_rank_started(self, peer: Peer, message: Message) -> None:
+        # A pid says nothing on another node, which may be a container with pids of its own.
+        where = peer.number if peer.kind == "node" else message.get("host")
+        self._round.places[message["rank"]] = (message["pid"], where)
         self._event("rank_started", t=message["t"], node=message["node"], rank=message["rank"], pid=message["pid"])
 
     def _on_rank_ended(self, peer: Peer, message: Message) -> None:
-        self._ranks[message["rank"]] = message
-        if self._reason is not None and message["signal"] in (signal.SIGTERM, signal.SIGKILL):
+        now = self._round
+        now.ends[message["rank"]] = message
+        if now.reason is not None and message["signal"] in (signal.SIGTERM, signal.SIGKILL):
             message["stopped"] = True  # by us, or by a launcher that we stopped
         facts = {key: message[key] for key in ("t", "node", "rank", "exit_code", "signal")}
         self._event("rank_ended", **facts)
+        if "failed_before" in message:  # it had failed already when it was told to end
+            late = {"t": message["failed_before"], "exit_code": 1, "signal": None, "stopped": False}
+            message = now.ends[message["rank"]] = dict(message, **late)
         if message["exit_code"] and not message["stopped"]:
-            what = failure.describe(message["exit_code"], message["signal"])
-            self._fail(dict(message, message="rank %d on node %d %s" % (message["rank"], message["node"], what)))
-        elif self._reason is None and self._work_is_done():
+            self._fail(message)
+        elif now.reason is None and self._work_is_done():
             self._stop("complete")
         if peer.kind == "rank":
             peer.send({"type": "noted"})
@@ -103,185 +154,388 @@ class Coordinator:
 
     def _on_failed(self, peer: Peer, message: Message) -> None:
         """Something other than a rank failed: a launcher, a rank that could not be started, a signal to a node."""
+        if message.get("class") == "preempted":
+            # An engine that judges takes all nodes at once; node 0 may only hear of it a moment later.
+            self._round.leaving.update(range(self._plan["nodes"]) if self._settings.judged else [peer.number])
         self._fail(message)
 
+    def _on_idle(self, peer: Peer, message: Message) -> None:
+        """For how long a node's ranks have done nothing; nodes say it when it is long."""
+        now = time.monotonic()
+        self._round.idle[peer.number] = now + message["again"]
+        unended = [node for node in self._nodes if node not in self._round.quiet]
+        if self._phase == RUNNING and all(self._round.idle.get(node, 0.0) >= now for node in unended):
+            self.take_stacks(self._hangs)
+
+    def _on_stacks(self, peer: Peer, message: Message) -> None:
+        self._inquiries.heard(peer.number, message)
+
+    def _on_cancel(self, peer: Peer, message: Message) -> None:
+        self.cancel()
+
     def _on_quiet(self, peer: Peer, message: Message) -> None:
-        self._quiet[peer.number] = True
+        if message.get("shells", 0) == self._round.shells.get(peer.number, 0):  # else it is not up to date
+            self._is_quiet(peer.number)
+
+    def _on_shell(self, peer: Peer, message: Message) -> None:
+        if self._relay is None:
+            self._relay = self._new_relay()
+        self._relay.heard(peer, message)
+
+    def _is_quiet(self, node: int) -> None:
+        self._round.quiet.add(node)
+        self._inquiries.gone(node)
         self._check_end()
 
     def _left(self, peer: Peer, why: str) -> None:
-        if self._over:
+        if self._phase == OVER:
+            return
+        number = peer.number
+        if peer.kind == "shell":
+            if self._relay is not None:
+                self._relay.left(peer)
             return
         if peer.kind == "rank":
-            if peer.number not in self._ranks and self._reason is None:
-                node = peer.number // max(1, self._plan["distribution"]["processes"])
-                text = "rank %d vanished: %s" % (peer.number, why)
-                self._fail({"t": time.time(), "node": node, "rank": peer.number, "exit_code": 1, "message": text})
+            if self._phase == RUNNING and number not in self._round.ends and self._round.reason is None:
+                node = number // max(1, self._plan["distribution"]["processes"])
+                text = "rank %d on node %d vanished: %s" % (number, node, why)
+                record = {"t": time.time(), "node": node, "rank": number, "exit_code": 1, "class": "vanished",
+                          "message": text}  # fmt: skip
+                self._fail(record)
             return
-        if peer.number in self._nodes and not self._quiet.get(peer.number):
-            text = "node %d is lost: %s" % (peer.number, why)
-            host = self._nodes[peer.number].get("host")
-            self._fail({"t": time.time(), "node": peer.number, "rank": None, "exit_code": LOST, "message": text,
-                        "host": host, "lost": True})  # fmt: skip
-            self._quiet[peer.number] = True
+        if number not in self._nodes or self._peers.get(number) is not peer:
+            return  # a forerunner of the one that has joined since
+        host = self._nodes.pop(number)["host"]
+        if self._relay is not None:
+            self._relay.lost(number, why)
+        self._rendezvous.gone(number)
+        if self._round.reason is not None and self._phase != RUNNING:
             self._check_end()
+        elif self._phase == GATHERING:
+            self._left_while_gathering(number)
+        elif self._phase == PAUSING:
+            return  # another one is asked for when the nodes are gathered
+        elif number not in self._round.quiet or self._has_work(number):
+            text = "node %d (%s) is lost: %s" % (number, host, why)
+            self._fail({"t": time.time(), "node": number, "rank": None, "exit_code": exits.LOST, "class": "node_lost",
+                        "message": text, "host": host})  # fmt: skip
+            self._is_quiet(number)
 
-    # -- what is decided -----------------------------------------------------------------------------------------
+    def _left_while_gathering(self, node: int) -> None:
+        if events.said_by(self._run_dir, node) is not None or self._asked >= _MOST_ASKED:
+            self.never_joined(node, None)
+        else:
+            self._loop.later(1.0, self._ask_for_nodes)
+
+    # -- what the node that it lives on says -----------------------------------------------------------------------
 
     def cancel(self) -> None:
         self._stop("cancelled")
 
     def lost(self, node: int, message: str) -> None:
-        """A node will not come (again), or the supervisor has gone: stop everything, and say so in the report."""
-        self._fail({"t": time.time(), "node": node, "rank": None, "exit_code": LOST, "message": message, "lost": True})
-        self._quiet[node] = self._quiet.get(node, False) or node not in self._nodes
+        """Whoever looks after the bootstraps has gone: stop everything, and say so in the report."""
+        self._fail({"t": time.time(), "node": node, "rank": None, "exit_code": exits.LOST, "class": "node_lost",
+                    "message": message, "final": True})  # fmt: skip
+        if node not in self._nodes:
+            self._round.quiet.add(node)
 
-    def has_joined(self, node: int) -> bool:
-        return node in self._nodes
+    def never_joined(self, node: int, code: Optional[int]) -> None:
+        """The bootstrap of a node has ended (with that code) without joining."""
+        text, said = "the bootstrap of node %d ended before it joined" % node, events.said_by(self._run_dir, node)
+        cause = {"t": time.time(), "node": node, "rank": None, "exit_code": exits.LOST, "class": "never_started",
+                 "message": text, "final": True}  # fmt: skip
+        if code == exits.PREEMPTED:
+            text = "node %d was told to end by SIGTERM before it joined" % node
+            cause.update({"exit_code": exits.PREEMPTED, "class": "preempted", "message": text, "final": False})
+        elif said is not None:
+            cause.update({"exit_code": said["exit_code"], "class": "bootstrap_error", "message": said["message"]})
+        self._fail(cause)
+
+    def has_joined(self, node: int, pid: int) -> bool:
+        """Whether that process once joined for the node."""
+        return self._joined.get(node) == pid
+
+    def take_stacks(self, done: Callable[[Answer], None]) -> None:
+        """Have every node look where its ranks are; `done` gets the answer."""
+        nodes = [node for node in self._nodes if node not in self._round.quiet] if self._phase == RUNNING else []
+        self._inquiries.ask(nodes, self._round.living(), done)
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        """Wait until every node is there and ready."""
+        self._phase = GATHERING
+        self._rendezvous = Rendezvous(
+            self._loop, self._plan["nodes"], self._hosts, self._plan["rendezvous_timeout_s"],
+            lambda text, missing: self._event("waiting", message=text, missing=missing[:50]),
+            self._start, self._rendezvous_failed,
+        )  # fmt: skip
 
     def _start(self) -> None:
-        self._give_up.cancel()
-        self._started_at = time.time()
-        if self._plan["timeout_s"]:
-            self._loop.later(self._plan["timeout_s"], lambda: self._stop("timeout"))
-        message = self._start_message()
-        self._event("started", master_addr=message["addresses"][0], master_port=message["ports"][0][0])
+        self._phase = RUNNING
+        self._asked = 0
+        self._round.quiet.clear()  # a node that came while the others stopped has said that nothing runs there
+        if self._started_at is None:
+            earlier = events.of(self._run_dir, "started") if self._settings.restart else []
+            self._started_at = earlier[0]["t"] if earlier else time.time()
+            if self._plan["timeout_s"]:
+                left = self._plan["timeout_s"] - (time.time() - self._started_at)
+                self._loop.later(max(0.0, left), self._time_is_up)
+        self._told = message = self._start_message()
+        self._event("started", master_addr=message["addresses"][0], master_port=message["ports"][0][0],
+                    restart=self._round.number)  # fmt: skip
         self._server.broadcast(message)
 
     def _start_message(self) -> Message:
-        """Addresses and ports of all nodes. Node 0's own address is the one at which another node reached it."""
+        """What all nodes are told, the same for each: a thousand of them are told in a moment."""
         nodes = [self._nodes[number] for number in range(self._plan["nodes"])]
-        addresses = [node["address"] for node in nodes]
-        if len(nodes) > 1:
-            addresses[0] = nodes[1]["reached"]
-        each = {key: [node[key] for node in nodes] for key in ("ports", "cores", "gpus")}
-        return dict(each, type="start", addresses=addresses)
+        return {
+            "type": "start", "addresses": network.addresses(nodes), "ports": self._rendezvous.each("ports"),
+            "restart": self._round.number, "infiniband": self._infiniband(nodes),
+        }  # fmt: skip
+
+    def _infiniband(self, nodes: List[Message]) -> Optional[List[str]]:
+        """What all nodes may use of it."""
+        names = ["node %d (%s)" % (number, node["host"]) for number, node in enumerate(nodes)]
+        offers = [node.get("infiniband") for node in nodes]
+        agreement = fabric.agree(self._plan.get("network") or {}, offers, names)
+        if agreement.warning and not self._round.number:
+            self._event("warning", message=agreement.warning)
+        return agreement.devices
+
+    def _rendezvous_failed(self, text: str, missing: List[int]) -> None:
+        self._fail({"t": time.time(), "node": missing[0], "rank": None, "exit_code": exits.LOST,
+                    "class": "never_started", "message": text, "host": self._hosts.get(missing[0]),
+                    "final": True})  # fmt: skip
+
+    def _has_work(self, node: int) -> bool:
+        """Whether ranks of a node have not ended; a launcher may have started them from another node."""
+        return any(one.rank not in self._round.ends for one in contract.node_processes(self._plan, node))
 
     def _work_is_done(self) -> bool:
         """Parameter servers, and workers that serve a chief, never end by themselves: others' ends count."""
         if self._plan["distribution"].get("parameter_servers", 0) == 0:
             return False
-        chief = self._plan["distribution"]["chief"]
+        chief, ends = self._plan["distribution"]["chief"], self._round.ends
         essential = [p.rank for p in contract.processes(self._plan) if p.role == ("chief" if chief else "worker")]
-        return all(rank in self._ranks and self._ranks[rank]["exit_code"] == 0 for rank in essential)
+        return all(rank in ends and ends[rank]["exit_code"] == 0 for rank in essential)
+
+    # -- the remote shell ----------------------------------------------------------------------------------------
+
+    def _new_relay(self) -> Relay:
+        from .shell_relay import Relay
+
+        addresses = self._told["addresses"] if self._phase == RUNNING else ()
+        return Relay(addresses, self._hosts, self._tell_node, self._no_shell, self._shell_begins)
+
+    def _close_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+
+    def _tell_node(self, node: int, message: Message) -> bool:
+        """Whether the node is there to be told."""
+        if node in self._nodes:
+            self._peers[node].send(message)
+        return node in self._nodes
+
+    def _no_shell(self) -> Optional[str]:
+        """Why no command is to be started on any node."""
+        going_on = self._phase == RUNNING and self._round.reason is None and not self._round.failures
+        if going_on and contract.has_shell(self._plan):
+            return None
+        return "the job is being stopped"
+
+    def _shell_begins(self, node: int) -> None:
+        """The node is told to start a command, and so has something running."""
+        self._round.quiet.discard(node)
+        self._round.shells[node] = self._round.shells.get(node, 0) + 1
+
+    # -- stopping ------------------------------------------------------------------------------------------------
 
     def _fail(self, cause: Message) -> None:
-        self._failures.append(cause)
+        if self._round.reason not in (None, "failure") or self._phase == OVER:
+            return  # what goes wrong while the job is being stopped for another reason is no cause of anything
+        self._round.failures.append(cause)
+        self._round.matched.update(cause.get("matched") or ())
+        from . import causes, report
+
+        text = self._redactor().text(report.judged(self._plan, cause)["message"])
         self._event("failure", t=cause["t"], node=cause.get("node"), rank=cause.get("rank"),
-                    exit_code=cause["exit_code"], message=cause["message"])  # fmt: skip
-        self._loop.later(HOLD, lambda: self._stop("failure"))
+                    exit_code=cause["exit_code"], message=text)  # fmt: skip
+        failed, hold = self._round, HOLD if causes.speaks_for_itself(cause) else LONG_HOLD
+        self._loop.later(hold, lambda: self._stop("failure") if failed is self._round else None)
+
+    def _hangs(self, answer: Answer) -> None:
+        from . import inquiry
+
+        if self._phase != RUNNING or self._round.reason is not None or self._round.failures:
+            return
+        where = inquiry.grouped(answer)
+        text = "no rank wrote output or used the processor for %g s" % self._plan["hang_timeout_s"]
+        if where:
+            text += ": " + "; ".join(where[:3])
+        self._fail({"t": time.time(), "node": None, "rank": None, "exit_code": exits.TIMED_OUT, "class": "hang",
+                    "message": text, "stacks": where})  # fmt: skip
+
+    def _time_is_up(self) -> None:
+        from . import inquiry, report
+
+        def stop(answer: Answer) -> None:
+            if self._round.reason is None:
+                self._round.failures = [dict(report.timed_out(self._plan), t=time.time(),
+                                             stacks=inquiry.grouped(answer))]  # fmt: skip
+                self._stop("timeout")
+
+        self.take_stacks(stop)
 
     def _stop(self, reason: str) -> None:
-        if self._reason is not None:
+        if self._round.reason is not None or self._phase == OVER:
             return
-        self._reason = reason
-        self._give_up.cancel()
+        self._round.reason = reason
+        self._round.stopped_at = time.time()
+        self._pause.cancel()
+        self._rendezvous.close()
         if reason != "complete":
-            self._event("stopping", reason=reason)
+            self._event("stopping", reason=reason, message=self._likely_cause())
         self._server.broadcast({"type": "stop", "reason": reason})
+        if self._phase == PAUSING:
+            self._round.quiet.update(self._nodes)
         self._check_end()
 
-    def _missing(self) -> List[int]:
-        return [node for node in range(self._plan["nodes"]) if node not in self._nodes]
+    def _likely_cause(self) -> Optional[str]:
+        """What the report will most likely say: to be told at once, while ranks may still need their grace time."""
+        if not self._round.failures:
+            return None
+        from . import report
 
-    def _tell_missing(self) -> None:
-        missing = self._missing()
-        if missing and self._reason is None:
-            self._event("waiting", missing=missing[:50], joined=len(self._nodes))
-            self._loop.later(_TELL_EVERY, self._tell_missing)
+        message = report.outcome(self._plan, "failure", self._round.ends, self._round.failures).message
+        return self._redactor().text(message)
 
-    def _rendezvous_failed(self) -> None:
-        missing = self._missing()
-        names = ", ".join("node %d" % node for node in missing[:20]) + (", ..." if len(missing) > 20 else "")
-        text = "%d of %d nodes joined within %.0f s; missing: %s" % (
-            len(self._nodes), self._plan["nodes"], time.monotonic() - self._created_at, names)  # fmt: skip
-        self._fail({"t": time.time(), "node": missing[0], "rank": None, "exit_code": LOST, "message": text,
-                    "lost": True})  # fmt: skip
+    def _redactor(self) -> Redactor:
+        """What keeps secrets out of all that is written down; made when something first fails."""
+        if self._secrets is None:
+            from . import secrets
+
+            self._secrets = secrets.redactor(self._plan, os.environ)
+        return self._secrets
 
     def _check_end(self) -> None:
-        if self._over:
+        if self._phase == OVER:
             return
-        everybody = self._nodes if self._reason is not None else range(self._plan["nodes"])
-        if all(self._quiet.get(node) for node in everybody):
-            self._finish()
+        everybody = self._nodes if self._round.reason is not None else range(self._plan["nodes"])
+        if all(node in self._round.quiet for node in everybody):
+            self._round_ended()
 
     # -- how it ended --------------------------------------------------------------------------------------------
 
-    def _finish(self) -> None:
-        self._over = True
-        report = self._report()
-        metrics.finish(report["run"], self._run_dir, report["status"], report["ended"])
-        events.write_json(self._run_dir + "/report.json", report)
-        self._event("ended", status=report["status"], exit_code=report["exit_code"], message=report["message"])
-        self._server.broadcast({"type": "finish", "exit_code": report["exit_code"]})
+    def _round_ended(self) -> None:
+        from . import report, restarts
+
+        now = self._round
+        outcome = report.outcome(self._plan, now.reason, now.ends, now.failures)
+        if outcome.cause is not None:
+            outcome = outcome._replace(**self._redactor().data(outcome._asdict()))
+        why = ""
+        is_final = now.reason not in (None, "failure") or any(one.get("final") for one in now.failures)
+        if outcome.cause is not None and not is_final:
+            used = restarts.Used(*(self._used or ()))
+            decision = restarts.decide(self._plan, outcome.cause, sorted(now.matched), used)
+            why = decision.why
+            if decision.again and self._can_go_on():
+                self._used = decision.used
+                self._start_again(outcome.cause, decision)
+                return
+            if decision.again:
+                why = "not restarted: node 0 itself was taken away"
+        if outcome.status == "Preempted" and 0 in now.leaving and self._settings.judged:
+            self._event("left", report=self._report(outcome, why, time.time()))
+            self._leave_job()
+        else:
+            self._finish(outcome, why)
+
+    def _can_go_on(self) -> bool:
+        """Whether this very node stays, or somebody will start the job again."""
+        return 0 not in self._round.leaving or self._settings.returns
+
+    def _start_again(self, cause: Message, decision: Any) -> None:
+        from . import restarts
+
+        self._restarts.append(dict(restarts.summary(cause), time=cause["time"], decision=decision.why,
+                                   round=self._round.number))  # fmt: skip
+        number = self._round.number + 1
+        self._event("restart", restart=number, decision=decision.why, message=cause["message"], used=decision.used,
+                    delay=decision.delay, summary=self._restarts[-1],
+                    handed_over=0 in self._round.leaving)  # fmt: skip
+        leaving, self._round = self._round.leaving, Round(number)
+        self._close_relay()
+        if 0 in leaving:
+            self._hand_over()
+            return
+        self._phase = PAUSING
+        for peer in list(self._server.peers):
+            if peer.kind == "rank":
+                peer.channel.close("of a start that is over")
+            elif peer.kind == "node" and peer.number in leaving:
+                self._nodes.pop(peer.number, None)
+                peer.send({"type": "finish", "exit_code": exits.PREEMPTED})
+        self._pause = self._loop.later(decision.delay, self._gather_again)
+
+    def _hand_over(self) -> None:
+        """Node 0 must go: whoever starts bootstraps begins anew, knowing from the events where we are."""
+        try:
+            os.close(os.open(layout.handed_over_mark(self._run_dir), os.O_WRONLY | os.O_CREAT, 0o644))
+        except OSError:
+            pass  # a full disk; the event may have found room
+        self._leave_job()
+
+    def _leave_job(self) -> None:
+        """End here and on all nodes, and leave the last word to somebody else."""
+        self._phase = OVER
+        self._server.broadcast({"type": "finish", "exit_code": exits.PREEMPTED})
+        self._leave(exits.PREEMPTED)
+
+    def _gather_again(self) -> None:
+        self._gather()
+        self._server.broadcast({"type": "again", "restart": self._round.number})
+        self._ask_for_nodes()
+
+    def _ask_for_nodes(self) -> None:
+        for node in range(self._plan["nodes"]):
+            if node not in self._nodes and self._settings.replace is not None:
+                self._asked += 1
+                self._settings.replace(node)
+
+    def _finish(self, outcome: Any, why: str) -> None:
+        self._phase = OVER
+        ended = time.time()
+        content = self._report(outcome, why, ended)
+        metrics.finish(content["run"], self._run_dir, outcome.status, ended)
+        events.write_report(self._run_dir, content)
+        plan_file.forget_secrets(self._run_dir)
+        self._event("ended", status=outcome.status, exit_code=outcome.exit_code, message=outcome.message)
+        self._server.broadcast({"type": "finish", "exit_code": outcome.exit_code})
+        self._leave(outcome.exit_code)
+
+    def _report(self, outcome: Any, why: str, ended: float) -> Dict[str, Any]:
+        from . import report
+
+        times = {"started": self._started_at or self._begun, "stopped": self._round.stopped_at, "ended": ended}
+        return report.content(self._plan, outcome, self._round.ends, times, why, self._restarts)
+
+    def _leave(self, exit_code: int) -> None:
+        """The others close once they have read the last word; node 0's own connection is ours to close."""
         self._server.close()
+        self._close_relay()
         deadline = time.monotonic() + 2.0
 
         def leave() -> None:
-            # The others close once they have read it; node 0's own connection is ours to close.
             if all(peer.number == 0 for peer in self._server.peers) or time.monotonic() > deadline:
-                self._ended(report["exit_code"])
+                self._ended(exit_code)
             else:
                 self._loop.later(0.01, leave)
 
         leave()
 
-    def _report(self) -> Dict[str, Any]:
-        cause: Optional[Message] = None
-        if self._failures:
-            cause = min(self._failures, key=failure.likelihood)
-            status, code = ("Lost" if cause.get("lost") else "Failed"), cause["exit_code"]
-            message = cause["message"] + (": " + cause["error"] if cause.get("error") else "")
-        elif self._reason == "cancelled":
-            status, code, message = "Canceled", CANCELED, "cancelled on request"
-        elif self._reason == "timeout":
-            status, code = "TimedOut", TIMED_OUT
-            message = "stopped after limits.timeout = %d s" % self._plan["timeout_s"]
-        else:
-            silent = [rank for rank in range(self._expected) if not self._succeeded(rank)]
-            if silent:
-                status, code = "Failed", 1
-                message = "no success was reported by rank(s) %s" % ", ".join(str(rank) for rank in silent[:20])
-            else:
-                status, code, message = "Completed", 0, "all %d ranks ended with code 0" % self._expected
-        return {
-            "run": self._plan["run"],
-            "status": status,
-            "exit_code": code,
-            "message": message,
-            "cause": None if cause is None else self._cause(cause),
-            "ranks": [self._rank_record(process) for process in contract.processes(self._plan)],
-            "started": self._started_at or self._begun,
-            "ended": time.time(),
-        }
-
-    def _succeeded(self, rank: int) -> bool:
-        end = self._ranks.get(rank)
-        return end is not None and (end["exit_code"] == 0 or (self._reason == "complete" and end["stopped"]))
-
-    def _cause(self, cause: Message) -> Dict[str, Any]:
-        keys = ("node", "rank", "pid", "exit_code", "signal", "message", "traceback", "error", "last_lines")
-        record = {key: cause.get(key) for key in keys}
-        record["advice"] = advice.advice("\n".join([cause.get("traceback") or "", *(cause.get("last_lines") or [])]))
-        record["host"] = cause.get("host") or self._nodes.get(cause.get("node", -1), {}).get("host")
-        record["time"] = cause["t"]
-        return record
-
-    def _rank_record(self, process: contract.Process) -> Dict[str, Any]:
-        end = self._ranks.get(process.rank, {})
-        return {
-            "rank": process.rank,
-            "node": process.node_rank,
-            "role": process.role,
-            "exit_code": end.get("exit_code"),
-            "signal": end.get("signal"),
-            "stopped": bool(end.get("stopped")),
-            "started": end.get("started"),
-            "ended": end.get("t"),
-        }
-
     def _event(self, event: str, **facts: Any) -> None:
-        try:
-            events.append(self._run_dir, event, **facts)
-        except OSError as error:  # a full disk must not keep the job from being stopped in order
-            os.write(2, ("event %s not written: %s\n" % (event, error)).encode())
+        events.note(self._run_dir, event, **facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, List, Mapping, NamedTuple, Optional
+from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import launchers
 
@@ -12,8 +12,12 @@ class Place(NamedTuple):
     """Where a bootstrap is: its node's rank, and where node 0 listens."""
 
     rank: int
-    control_address: str
-    control_port: int
+    addresses: List[str]  # of node 0: names or numbers; any of them may be wrong as long as one is right
+    ports: List[int]  # of the control port: node 0 takes the first that is free
+    hosts: Optional[List[str]] = None  # the nodes' names in their order, where they are known
+    starts: int = 0  # how often the engine itself has started the whole job again (Slurm: requeued it)
+    returns: bool = False  # whether the engine does so when it takes node 0 away
+    judges: bool = False  # whether only the engine knows why it takes node 0 away: a cancellation, a limit, another job
 
 
 class NotDetected(Exception):
@@ -21,19 +25,54 @@ class NotDetected(Exception):
 
 
 def explicit(environment: Mapping[str, str]) -> Optional[Place]:
-    """JOBSDK_NODE_RANK and JOBSDK_CONTROL ("address port" of node 0), set by whoever starts the bootstraps."""
+    """JOBSDK_NODE_RANK and JOBSDK_CONTROL, set by whoever starts the bootstraps; JOBSDK_HOSTS helps messages.
+
+    JOBSDK_CONTROL is "ADDRESS[,ADDRESS...] PORT[,PORT...]", all of node 0; JOBSDK_HOSTS is "NAME,NAME,...".
+    """
     if "JOBSDK_NODE_RANK" not in environment:
         return None
     try:
-        address, port = environment[launchers.CONTROL].split()
-        return Place(int(environment["JOBSDK_NODE_RANK"]), address, int(port))
+        addresses, ports = control(environment[launchers.CONTROL])
+        rank = int(environment["JOBSDK_NODE_RANK"])
+        if rank < 0:
+            raise ValueError
     except (KeyError, ValueError):
         raise NotDetected(
-            'JOBSDK_NODE_RANK must be a number, and JOBSDK_CONTROL the "address port" of node 0\'s control port'
+            'JOBSDK_NODE_RANK must be a number, and JOBSDK_CONTROL "ADDRESS[,ADDRESS...] PORT[,PORT...]" of node 0'
         ) from None
+    hosts = [name.strip() for name in environment.get("JOBSDK_HOSTS", "").split(",")]
+    return Place(rank, addresses, ports, hosts if any(hosts) else None)
 
 
-DETECTORS: List[Callable[[Mapping[str, str]], Optional[Place]]] = [explicit]
+def control(text: str) -> Tuple[List[str], List[int]]:
+    """The addresses and the ports in a value of JOBSDK_CONTROL. Raises ValueError."""
+    left, right = text.split()
+    addresses = [address.strip("[]") for address in left.split(",") if address]
+    ports = [int(port) for port in right.split(",") if port]
+    if not addresses or not ports or not all(0 < port < 65536 for port in ports):
+        raise ValueError(text)
+    return addresses, ports
+
+
+def slurm(environment: Mapping[str, str]) -> Optional[Place]:
+    """A job step of Slurm."""
+    if "SLURM_JOB_ID" not in environment:
+        return None
+    from . import slurm as step
+
+    return step.place(environment)
+
+
+def kubernetes(environment: Mapping[str, str]) -> Optional[Place]:
+    """A pod of an Indexed Job or a JobSet."""
+    if "JOB_COMPLETION_INDEX" not in environment:
+        return None
+    from . import kubernetes as pod
+
+    return pod.place(environment)
+
+
+DETECTORS: List[Callable[[Mapping[str, str]], Optional[Place]]] = [explicit, slurm, kubernetes]
 
 
 def detect(environment: Optional[Mapping[str, str]] = None) -> Place:

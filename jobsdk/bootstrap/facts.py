@@ -8,19 +8,22 @@ from . import network
 from .contract import Facts
 
 
-def facts_of(
-    start: Mapping[str, Any], node_rank: int, inherited: Mapping[str, str], run_dir: str, io_dir: str
-) -> Facts:
-    """The facts for one node out of the control port's "start" message; reads the routes of this machine."""
+def facts_of(start: Mapping[str, Any], inherited: Mapping[str, str], run_dir: str, io_dir: str) -> Facts:
+    """The facts for one node; reads the routes of this machine.
+
+    `start` is what node 0 tells every node, with this node's own "cores" and "gpus".
+    """
     addresses = start["addresses"]
     return Facts(
         addresses=addresses,
         ports=start["ports"],
         host_list=",".join(addresses),
-        cores=start["cores"][node_rank],
+        cores=start["cores"],
         interface=network.interface_towards(addresses[0]),
-        gpus=start["gpus"][node_rank],
+        gpus=start["gpus"],
         inherited=inherited,
         run_dir=run_dir,
         io_dir=io_dir,
+        restart_count=start["restart"],
+        infiniband=start.get("infiniband"),
     )

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import contract, layout
+from . import contract, fabric, layout
 
 CONTROL, TOKEN = "JOBSDK_CONTROL", "JOBSDK_TOKEN"
 IO_DIR = "JOBSDK_IO_DIR"
 MPIRUN = "JOBSDK_MPIRUN"
+#: The node of a `rank` process, where each node starts its own; and where its working directory is.
+NODE, WORKING_DIR = "JOBSDK_NODE", "JOBSDK_WORKING_DIR"
+#: What a compute tells the bootstraps that it has started: see `place`.
+PARCEL, CODE, CODE_HASH = "JOBSDK_PARCEL", "JOBSDK_CODE", "JOBSDK_CODE_HASH"
+RELAY = "JOBSDK_RELAY"
+#: Set to 1 in a job of Slurm that is started again when its nodes are taken away.
+REQUEUES = "JOBSDK_REQUEUES"
 #: Variables between the bootstrap's own processes; user code never sees them.
-PRIVATE = frozenset((CONTROL, TOKEN, IO_DIR, MPIRUN))
+PRIVATE = frozenset((CONTROL, TOKEN, IO_DIR, MPIRUN, NODE, WORKING_DIR, PARCEL, CODE, CODE_HASH, RELAY, REQUEUES))
+PRIVATE |= {"JOBSDK_NODE_RANK", "JOBSDK_HOSTS", "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"}
 
 #: Where Open MPI (4: orte, 5: prte) and Hydra tell a process its rank and the world's size.
 _RANK_NAMES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
@@ -37,25 +45,42 @@ def find(program: str, path: Optional[str] = None) -> Optional[str]:
     return None
 
 
-def write_hostfile(plan: Dict[str, Any], facts: contract.Facts) -> None:
-    """`host slots=n` for each node, in order. DeepSpeed refuses one name twice, so nodes that share a machine (as on
-    the local compute) get names of their own."""
-    addresses = list(facts.addresses)
+def host_names(addresses: Sequence[str]) -> List[str]:
+    """What launchers call the nodes: their addresses, or names of their own where they share a machine, as on the local
+    compute: DeepSpeed refuses one name twice."""
     distinct = len(set(addresses)) == len(addresses)
-    lines = [
-        "%s slots=%d\n" % (address if distinct else "node-%d" % node, plan["distribution"]["processes"])
-        for node, address in enumerate(addresses)
-    ]
-    path = layout.hostfile(facts.run_dir)
-    temporary = "%s.%d.tmp" % (path, os.getpid())
-    with open(temporary, "w") as file:
-        file.writelines(lines)
-    os.replace(temporary, path)
+    return list(addresses) if distinct else ["node-%d" % node for node in range(len(addresses))]
+
+
+def write_hostfile(plan: Dict[str, Any], facts: contract.Facts) -> None:
+    """The nodes in order, as Open MPI and DeepSpeed read them (`host slots=n`), and as Hydra does (`host:n`)."""
+    slots = plan["distribution"]["processes"]
+    names = host_names(facts.addresses)
+    files = {layout.hostfile(facts.run_dir): "%s slots=%d\n", layout.machinefile(facts.run_dir): "%s:%d\n"}
+    for path, form in files.items():
+        temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())  # nodes may share the folder
+        with open(temporary, "w") as file:
+            file.writelines(form % (name, slots) for name in names)
+        os.replace(temporary, path)
 
 
 def rank_argv() -> List[str]:
     """The command of one rank as a foreign launcher starts it."""
-    return [sys.executable, "-S", "-E", os.path.abspath(sys.argv[0]), "rank"]
+    return own_argv("rank")
+
+
+def own_argv(verb: str) -> List[str]:
+    """The command that runs another verb of this bootstrap."""
+    return [sys.executable, "-S", "-E", os.path.abspath(sys.argv[0]), verb]
+
+
+def chosen(plan: Dict[str, Any], facts: contract.Facts) -> Dict[str, str]:
+    """What the compute's network, the inherited environment or the job says to a launcher: OMPI_MCA_*, DS_*, UCX_*."""
+    network, kind = plan.get("network") or {}, plan["distribution"]["type"]
+    variables = fabric.variables(network, kind, facts.interface, facts.infiniband)
+    variables.update(facts.inherited)
+    variables.update(plan["environment"])
+    return variables
 
 
 def control_variables(address: str, port: int, token: bytes) -> Dict[str, str]:
@@ -68,17 +93,15 @@ def command(plan: Dict[str, Any], facts: contract.Facts, node_rank: int) -> Opti
 
     Raises FileNotFoundError where the launcher is not installed.
     """
-    shared = {"JOBSDK_RUN_DIR": facts.run_dir, "JOBSDK_RUN_NAME": plan["run"], IO_DIR: facts.io_dir}
     if plan["distribution"]["type"] == "deepspeed":
         from . import deepspeed
 
-        return deepspeed.command(plan, facts, node_rank), shared
+        return deepspeed.command(plan, facts, node_rank), {}
     if node_rank != 0:
         return None
     from . import mpirun
 
-    argv, extra = mpirun.command(plan)
-    return argv, dict(shared, **extra)
+    return mpirun.command(plan, facts)
 
 
 def rank_and_size(environment: Dict[str, str]) -> Tuple[int, int]:

@@ -6,6 +6,7 @@ import os.path
 import re
 from typing import Any, Dict, List, Union
 
+_ARMED, _SHELL = "python-armed", "remote-shell"
 _UNSAFE = re.compile(r"[^\w@%+=:,./-]", re.ASCII)
 
 
@@ -76,24 +77,50 @@ def node_logs(run_dir: str, node_rank: int) -> str:
     return "%s/logs/node-%d" % (run_dir, node_rank)
 
 
-def rank_log(run_dir: str, node_rank: int, rank: int) -> str:
-    """The file that takes a rank's stdout and stderr."""
-    return "%s/rank-%d.log" % (node_logs(run_dir, node_rank), rank)
+def rank_log(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
+    """The file that takes a rank's stdout and stderr; after the n-th restart of the job a file of its own."""
+    return "%s/rank-%d%s.log" % (node_logs(run_dir, node_rank), rank, _after(restart))
 
 
-def error_file(run_dir: str, node_rank: int, rank: int) -> str:
+def error_file(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
     """Where torch's `@record` decorator leaves a rank's exception."""
-    return "%s/rank-%d.error.json" % (node_logs(run_dir, node_rank), rank)
+    return "%s/rank-%d%s.error.json" % (node_logs(run_dir, node_rank), rank, _after(restart))
 
 
-def launcher_log(run_dir: str, node_rank: int) -> str:
+def launcher_log(run_dir: str, node_rank: int, restart: int = 0) -> str:
     """The output of mpirun or the deepspeed launcher itself."""
-    return node_logs(run_dir, node_rank) + "/launcher.log"
+    return "%s/launcher%s.log" % (node_logs(run_dir, node_rank), _after(restart))
 
 
-def preload_log(run_dir: str, node_rank: int) -> str:
+def preload_log(run_dir: str, node_rank: int, restart: int = 0) -> str:
     """What is written while the modules of `preload` are imported."""
-    return node_logs(run_dir, node_rank) + "/preload.log"
+    return "%s/preload%s.log" % (node_logs(run_dir, node_rank), _after(restart))
+
+
+def _after(restart: int) -> str:
+    return ".restart-%d" % restart if restart else ""
+
+
+def armed(run_dir: str) -> str:
+    """The folder on the ranks' PYTHONPATH that makes each Python able to say where it is."""
+    return "%s/%s" % (run_dir, _ARMED)
+
+
+def python_path(run_dir: str, given: str) -> str:
+    """PYTHONPATH with that folder in front of what it is already. A job that was submitted by another job's rank gets
+    its own alone; and in a run's folder with a colon in its name Python would find nothing."""
+    entries = [entry for entry in given.split(":") if os.path.basename(entry) != _ARMED] if given else []
+    return ":".join([armed(run_dir), *entries] if ":" not in run_dir else entries)
+
+
+def cancel_mark(run_dir: str) -> str:
+    """The file that says, where the job's nodes see the folder, that a SIGTERM to come is the user's own wish."""
+    return run_dir + "/cancelled"
+
+
+def handed_over_mark(run_dir: str) -> str:
+    """The file that says that node 0 was taken away, and that the whole job is to be started again."""
+    return run_dir + "/handed-over"
 
 
 def tracking_folder(run_dir: str, rank: int) -> str:
@@ -119,3 +146,21 @@ def deepspeed_config(config: Union[str, Dict[str, Any]], run_dir: str) -> str:
 def hostfile(run_dir: str) -> str:
     """`host slots=n` lines, as Open MPI and DeepSpeed read them."""
     return run_dir + "/hostfile"
+
+
+def machinefile(run_dir: str) -> str:
+    """`host:n` lines, as Hydra reads them."""
+    return run_dir + "/machinefile"
+
+
+def shell(run_dir: str, node_rank: int) -> str:
+    """The folder with a node's own `ssh` and `pdsh`, which lead to the job's other nodes."""
+    return "%s/%s/node-%d" % (run_dir, _SHELL, node_rank)
+
+
+def shell_path(run_dir: str, node_rank: int, given: str) -> str:
+    """PATH with that folder in front of what it is already, but for another job's; without it in a run's folder with a
+    colon in its name."""
+    folder = shell(run_dir, node_rank)
+    entries = [entry for entry in given.split(":") if not re.search("/%s/node-[0-9]+$" % _SHELL, entry)]
+    return ":".join([folder, *entries] if ":" not in run_dir else entries)

@@ -13,14 +13,16 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import contract, events, failure, layout, metrics, network, node, processes, staging
+from . import contract, events, exits, failure, layout, network, node, plan_file, processes, staging
 from .control import HEARTBEAT_TIMEOUT, Pulse
-from .coordinator import CANCELED, LOST
 from .loop import Loop
 
 _ADDRESS = "127.0.0.1"
+
+
+_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class _Bootstrap(NamedTuple):
@@ -33,13 +35,17 @@ class Supervisor:
 
     def __init__(self, run_dir: str) -> None:
         self._run_dir = run_dir
-        self._plan = _read(run_dir + "/plan.json")
+        self._plan = plan_file.read(run_dir)
         self._native = _read(run_dir + "/native.json")
         self._cancelled = False
         self._ended: List[Tuple[int, Optional[int], int]] = []  # (exit code, signal, node) of bootstraps, in order
         self._heard: Dict[int, float] = {}  # when each bootstrap gave a sign of life: pid -> time
         self._bootstraps: Dict[int, _Bootstrap] = {}
+        self._to_replace: Set[int] = set()  # nodes that are to have another bootstrap once the present one has ended
+        self._is_beginning = False  # all nodes are to be started again, after a delay
         self._began = time.time()
+        self._heartbeat: float = self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT)
+        self._silent: Set[int] = set()  # nodes whose bootstrap was killed because it hung
 
     def run(self) -> int:
         started = processes.start_time(os.getpid())
@@ -49,68 +55,90 @@ class Supervisor:
         io_dir = staging.io_dir(self._run_dir)
         try:
             self._prepare(io_dir)
-            self._start_nodes(io_dir)
+            self._io_dir = io_dir
+            self._gpus = self._share_gpus(self._plan["nodes"])
+            self._loop = Loop()
+            self._start_nodes(0, None)
             self._watch()
         except (staging.StagingError, OSError) as error:
-            self._write_report("Failed", 126, str(error), 0)
+            self._write_report("Failed", exits.NOT_STARTED, str(error), 0)
         except Exception as error:  # a fault of ours; its traceback goes to supervisor.log
             _print_traceback()
-            self._write_report("Failed", 70, "the supervisor failed: %s: %s" % (type(error).__name__, error), 0)
+            self._write_report(
+                "Failed", exits.FAULT, "the supervisor failed: %s: %s" % (type(error).__name__, error), 0
+            )
         finally:
-            processes.kill_descendants(os.getpid())
+            processes.kill_descendants()
             staging.remove_io_dir(io_dir, self._run_dir)
+            plan_file.forget_secrets(self._run_dir)
         return self._exit_code()
 
     def _prepare(self, io_dir: str) -> None:
-        signal.signal(signal.SIGTERM, self._cancel_early)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self._cancel_early)
+        signal.signal(signal.SIGUSR1, lambda *_: None)  # there are no stacks to be shown yet
         cache = os.path.join(os.path.dirname(os.path.dirname(self._run_dir)), "cache", "downloads")
         staging.stage(self._plan, self._run_dir, cache, self._event)
         if not self._native["in_place"]:
-            self._link_outputs()
-
-    def _link_outputs(self) -> None:
-        """What a script leaves in ./outputs is an output of the job, as on Azure ML."""
-        link = os.path.join(self._native["working_dir"], "outputs")
-        if not os.path.lexists(link):
-            os.symlink(self._run_dir + "/outputs/default", link)
+            staging.link_outputs(self._native["working_dir"], self._run_dir)
 
     def _cancel_early(self, *_: Any) -> None:
         self._cancelled = True
+        for signum in (signal.SIGTERM, signal.SIGINT):  # once is enough
+            signal.signal(signum, lambda *_: None)
         raise staging.StagingError("cancelled")
 
-    def _start_nodes(self, io_dir: str) -> None:
-        count = self._plan["nodes"]
+    def _start_nodes(self, restart: int, used: Optional[List[int]]) -> None:
+        """All nodes' bootstraps, with a control port and a token of their own."""
+        self._is_beginning = False
         listener = network.listener(_ADDRESS, 0)
-        port, token = listener.getsockname()[1], os.urandom(32)
-        gpus = self._share_gpus(count)
-        pairs = [socket.socketpair() for _ in range(count)]
-        for rank, (ours, theirs) in enumerate(pairs):
-            pid = os.fork()
-            if pid == 0:
-                code = 70
-                try:
-                    for other, (mine, yours) in enumerate(pairs):
-                        mine.close()
-                        if other != rank:
-                            yours.close()
-                    if rank != 0:
-                        listener.close()
-                    place = node.Node(
-                        rank=rank, control_address=_ADDRESS, control_port=port, token=token, run_dir=self._run_dir,
-                        io_dir=io_dir, working_dir=self._native["working_dir"], nodes_here=count, gpus=gpus[rank],
-                        lifeline=theirs, listener=listener if rank == 0 else None,
-                    )  # fmt: skip
-                    code = self._be_node(place)
-                finally:
-                    os._exit(code)
-            theirs.close()
-            self._bootstraps[pid] = _Bootstrap(rank, ours)
-            self._event("bootstrap_up", node=rank, pid=pid, host=socket.gethostname())
+        self._control_port, self._token = listener.getsockname()[1], os.urandom(32)
+        for rank in range(self._plan["nodes"]):
+            self._start_node(rank, listener, restart, used)
         listener.close()
+
+    def _start_node(
+        self, rank: int, listener: Optional[socket.socket] = None, restart: int = 0, used: Optional[List[int]] = None
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        # What is sent to the fork before it has its own ways with signals would seem to have been sent to us.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        pid = os.fork()
+        if pid == 0:
+            code = exits.FAULT
+            try:
+                ours.close()
+                self._forget_the_others()
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                if listener is not None and rank != 0:
+                    listener.close()
+                place = node.Node(
+                    rank=rank, control_addresses=[_ADDRESS], control_ports=[self._control_port], token=self._token,
+                    run_dir=self._run_dir, io_dir=self._io_dir, working_dir=self._native["working_dir"],
+                    nodes_here=self._plan["nodes"], gpus=self._gpus[rank], lifeline=theirs,
+                    listener=listener if rank == 0 else None, restart=restart, used=used,
+                )  # fmt: skip
+                code = self._be_node(place)
+            finally:
+                os._exit(code)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        self._silent.discard(rank)
+        self._bootstraps[pid] = _Bootstrap(rank, ours)
+        self._heard[pid] = time.monotonic()
+        self._loop.on_readable(ours, functools.partial(self._hear, pid, ours))
+        self._event("bootstrap_up", node=rank, pid=pid, host=socket.gethostname())
+
+    def _forget_the_others(self) -> None:
+        """In the fork: what belongs to the supervisor alone."""
+        self._loop.close()
+        for signum in _SIGNALS:
+            signal.signal(signum, signal.SIG_DFL)
+        for bootstrap in self._bootstraps.values():
+            bootstrap.lifeline.close()
 
     def _be_node(self, place: node.Node) -> int:
         """In the fork: this node's own log for what the bootstrap itself says, then the node's life."""
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         folder = layout.node_logs(self._run_dir, place.rank)
         os.makedirs(folder, exist_ok=True)
         _write_to(folder + "/bootstrap.log")
@@ -118,7 +146,7 @@ class Supervisor:
             return node.run(self._plan, place)
         except BaseException:
             _print_traceback()
-            return 70
+            return exits.FAULT
 
     def _share_gpus(self, nodes: int) -> List[Optional[List[str]]]:
         """The machine's GPUs, split over the simulated nodes where the job says how many a process takes."""
@@ -137,37 +165,74 @@ class Supervisor:
     # -- watching ------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        self._loop = Loop()
         self._loop.on_signal(signal.SIGCHLD, self._reap)
         self._loop.on_signal(signal.SIGTERM, self._cancel)
         self._loop.on_signal(signal.SIGINT, self._cancel)
-        for pid, bootstrap in self._bootstraps.items():
-            self._heard[pid] = time.monotonic()
-            self._loop.on_readable(bootstrap.lifeline, functools.partial(self._hear, pid, bootstrap.lifeline))
-        self._pulse = Pulse(self._loop, self._look_after)
+        self._loop.on_signal(signal.SIGUSR1, self._asked_for_stacks)
+        self._pulse = Pulse(self._loop, self._look_after, self._heartbeat)
         self._reap()
         if self._bootstraps:
             self._loop.run()
-        code, signum, rank = self._ended[0]
+        rank, text = self._first_end()
+        said = events.said_by(self._run_dir, rank)
+        if said is not None:  # it could not even begin
+            self._write_report("Failed", said["exit_code"], said["message"], rank)
+        else:
+            self._write_report("Lost", exits.LOST, text, rank)
+
+    def _first_end(self) -> Tuple[int, str]:
+        """The node whose bootstrap ended first, and how."""
+        own = [end for end in self._ended if end[:2] != (exits.LOST, None)]  # the others only lost node 0
+        code, signum, rank = (own or self._ended or [(exits.CANCELED, None, 0)])[0]
         how = failure.describe(code, signum)
-        self._write_report("Lost", LOST, "the bootstrap of node %d %s" % (rank, how), rank)
+        if rank in self._silent:
+            how = "gave no sign of life for %g s and %s" % (self._heartbeat, how)
+        return rank, "the bootstrap of node %d %s" % (rank, how)
 
     def _hear(self, pid: int, lifeline: socket.socket) -> None:
+        """Lines of a bootstrap: signs of life, and from node 0 "replace K": node K is to have another bootstrap."""
         try:
-            if lifeline.recv(4096):
-                self._heard[pid] = time.monotonic()
-                return
+            words = lifeline.recv(4096)
         except OSError:
-            pass
-        self._loop.forget(lifeline)
+            words = b""
+        if not words:
+            self._loop.forget(lifeline)
+            return
+        self._heard[pid] = time.monotonic()
+        for line in words.decode().splitlines():
+            word, _, number = line.partition(" ")
+            if word == "replace":
+                self._to_replace.add(int(number))
+                self._replace()
+
+    def _replace(self) -> None:
+        """Start what node 0 waits for, where nothing of its forerunner is left."""
+        if self._cancelled:
+            return
+        here = {bootstrap.rank for bootstrap in self._bootstraps.values()}
+        for rank in sorted(self._to_replace - here):
+            self._to_replace.discard(rank)
+            self._ended = [end for end in self._ended if end[2] != rank]  # that has been seen to
+            self._start_node(rank)
+
+    def _asked_for_stacks(self) -> None:
+        for name in os.listdir(self._run_dir):
+            if name.startswith("stacks-") and name.endswith(".request"):
+                os.unlink("%s/%s" % (self._run_dir, name))
+                self._tell_node_0("stacks %s" % name[len("stacks-") : -len(".request")])
 
     def _look_after(self, stood_still: bool) -> None:
         """Kill a bootstrap that hangs or is stopped; what it leaves is then ended as if it had been killed."""
         now = time.monotonic()
-        for pid in list(self._bootstraps):
+        ranks = {pid: bootstrap.rank for pid, bootstrap in self._bootstraps.items()}
+        for pid, rank in ranks.items():
+            # Of the others node 0 itself says that nothing was heard of them, which a kill would turn into a lost
+            # connection: it has as long again for that.
+            may_be_told = rank != 0 and rank not in self._to_replace and 0 in ranks.values()
             if stood_still:
                 self._heard[pid] = now
-            elif now - self._heard[pid] > HEARTBEAT_TIMEOUT:
+            elif now - self._heard[pid] > self._heartbeat * (2 if may_be_told else 1):
+                self._silent.add(rank)
                 processes.send([pid], signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -177,16 +242,50 @@ class Supervisor:
                 continue
             self._loop.forget(bootstrap.lifeline)
             bootstrap.lifeline.close()
-            self._ended.append((*processes.exit_code(status), bootstrap.rank))
+            code, signum = processes.exit_code(status)
+            self._ended.append((code, signum, bootstrap.rank))
             self._kill_orphans()
-            self._tell_node_0("lost %d" % bootstrap.rank)
+            self._tell_node_0("lost %d %d %d" % (bootstrap.rank, pid, code))
+            if bootstrap.rank == 0:
+                self._to_replace.clear()
+            self._replace()
             if bootstrap.rank == 0:  # the others follow by themselves, but for one that hangs or is stopped
-                self._loop.later(self._plan["grace_s"] + 2.0, self._kill_the_rest)
-        if not self._bootstraps:
+                self._kill_the_rest_after(self._plan["grace_s"] + 2.0)
+        if not self._bootstraps and not self._is_beginning and not self._begin_again():
             self._loop.stop()
 
-    def _kill_the_rest(self) -> None:
-        processes.send(list(self._bootstraps), signal.SIGKILL)
+    def _begin_again(self) -> bool:
+        """Node 0 has gone, and with it who decides: whether the job was or is started again, as far as it may be."""
+        done = self._cancelled or os.path.exists(self._run_dir + "/report.json")
+        if done or events.said_by(self._run_dir, 0) is not None:
+            return False
+        from . import restarts
+
+        earlier = events.of(self._run_dir, "restart")
+        number, used = (earlier[-1]["restart"], earlier[-1]["used"]) if earlier else (0, restarts.Used())
+        code, signum = next((code, signum) for code, signum, rank in self._ended if rank == 0)
+        if earlier and (code, signum) == (exits.PREEMPTED, None):
+            delay = earlier[-1]["delay"]  # it has decided so before it went
+        elif signum is None and code != exits.FAULT:
+            return False  # it has brought the job to its end, and only could not write that down
+        else:
+            rank, text = self._first_end()
+            cause = {"class": "node_lost", "exit_code": exits.LOST, "message": text, "node": rank, "rank": None}
+            decision = restarts.decide(self._plan, cause, (), restarts.Used(*used))
+            if not decision.again:
+                return False
+            number, used, delay = number + 1, decision.used, decision.delay
+            summary = dict(restarts.summary(cause), time=time.time(), decision=decision.why, round=number - 1)
+            self._event("restart", restart=number, decision=decision.why, message=text, used=used, delay=delay,
+                        summary=summary)  # fmt: skip
+        self._ended = []
+        self._is_beginning = True
+        self._loop.later(delay, lambda: self._start_nodes(number, list(used)) if not self._cancelled else None)
+        return True
+
+    def _kill_the_rest_after(self, seconds: float) -> None:
+        pids = set(self._bootstraps)  # those of now: others may be started meanwhile
+        self._loop.later(seconds, lambda: processes.send(list(pids & set(self._bootstraps)), signal.SIGKILL))
 
     def _kill_orphans(self) -> None:
         """The ranks of a bootstrap that was killed are ours now."""
@@ -199,7 +298,9 @@ class Supervisor:
         if not self._cancelled:
             self._cancelled = True
             self._tell_node_0("cancel")
-            self._loop.later(self._plan["grace_s"] + 5.0, self._kill_the_rest)
+            self._kill_the_rest_after(self._plan["grace_s"] + 5.0)
+            if not self._bootstraps:  # between two starts
+                self._loop.stop()
 
     def _tell_node_0(self, word: str) -> None:
         for bootstrap in self._bootstraps.values():
@@ -213,24 +314,20 @@ class Supervisor:
 
     def _write_report(self, status: str, code: int, message: str, rank: int) -> None:
         """For a job that no coordinator could bring to its end; what one has written stands."""
-        if os.path.exists(self._run_dir + "/report.json"):
-            return
+        from . import unled
+
         if self._cancelled:
-            status, code, message = "Canceled", CANCELED, "cancelled on request"
-        cause: Dict[str, Any] = {"node": rank, "host": socket.gethostname(), "time": time.time(), "last_lines": []}
-        cause.update({"rank": None, "pid": None, "exit_code": code, "signal": None, "message": message})
-        cause.update({"traceback": None, "error": None})
-        report = {"run": self._plan["run"], "status": status, "exit_code": code, "message": message, "ranks": []}
-        report.update({"cause": None if self._cancelled else cause, "started": self._began, "ended": time.time()})
-        metrics.finish(report["run"], self._run_dir, status, report["ended"])
-        events.write_json(self._run_dir + "/report.json", report)
-        self._event("ended", status=status, exit_code=code, message=message)
+            status, code, message = unled.CANCELLED
+        unled.write_end(self._run_dir, self._plan, status, code, message, rank, self._began)
 
     def _exit_code(self) -> int:
-        return int(_read(self._run_dir + "/report.json")["exit_code"])
+        try:
+            return int(_read(self._run_dir + "/report.json")["exit_code"])
+        except OSError:  # there was no room for it
+            return next((int(one["exit_code"]) for one in events.of(self._run_dir, "ended")), exits.LOST)
 
     def _event(self, event: str, **facts: Any) -> None:
-        events.append(self._run_dir, event, **facts)
+        events.note(self._run_dir, event, **facts)
 
 
 def _print_traceback() -> None:

@@ -38,7 +38,7 @@ class Loop:
         read, write = os.pipe()
         os.set_blocking(read, False)
         os.set_blocking(write, False)
-        self._wakeup = read
+        self._wakeup, self._written = read, write
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self.on_readable(read, self._signals_arrived)
 
@@ -46,8 +46,12 @@ class Loop:
         self._selector.register(file, selectors.EVENT_READ, [callback, None])
 
     def on_writable(self, file: Any, callback: Any) -> None:
-        """Call `callback` while a file registered for reading is writable too; None ends that."""
-        data = self._selector.get_key(file).data
+        """Call `callback` while a file is writable; None ends that for one that is registered for reading too."""
+        try:
+            data = self._selector.get_key(file).data
+        except KeyError:
+            self._selector.register(file, selectors.EVENT_WRITE, [None, callback])
+            return
         data[1] = callback
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if callback else 0)
         self._selector.modify(file, events, data)
@@ -76,6 +80,13 @@ class Loop:
 
     def stop(self) -> None:
         self._running = False
+
+    def close(self) -> None:
+        """Let go of the loop in a fork, without a change for the process that it was forked from."""
+        signal.set_wakeup_fd(-1)
+        self._selector.close()
+        os.close(self._wakeup)
+        os.close(self._written)
 
     def run(self) -> None:
         self._running = True

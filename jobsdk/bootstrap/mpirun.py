@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import contract, failure, launchers, layout
+from . import contract, fabric, failure, launchers, layout, open_mpi, shims
 
 OPENMPI, HYDRA = FAMILIES = "openmpi", "hydra"
 
@@ -22,9 +22,10 @@ _MARKS = (
     ("HYDRA", HYDRA), ("MPICH", HYDRA), ("Intel", HYDRA),
     ("Open MPI", OPENMPI), ("OpenRTE", OPENMPI), ("Spectrum MPI", OPENMPI),
 )  # fmt: skip
+#: Where Hydra starts all on this machine, it is to pass over the scheduler's allocation.
+_HERE = ("-rmk", "user", "-launcher", "fork")
 
-
-_ABORTED = re.compile(r"Abort\(\d+\).* application called MPI_Abort")
+_ABORTED = re.compile(r"Abort\((\d+)\).* application called MPI_Abort")
 
 
 class Launcher(NamedTuple):
@@ -62,7 +63,7 @@ def identify(program: str) -> Launcher:
     return Launcher(family, program, " ".join(text[: number.end()].split()) if number else "of an unknown version")
 
 
-def command(plan: Dict[str, Any]) -> Tuple[List[str], Dict[str, str]]:
+def command(plan: Dict[str, Any], facts: contract.Facts) -> Tuple[List[str], Dict[str, str]]:
     """(argv, further environment) of the job's mpirun. Raises FileNotFoundError without one."""
     wanted = plan["distribution"]["launcher"]
     launcher = find(wanted)
@@ -73,23 +74,71 @@ def command(plan: Dict[str, Any]) -> Tuple[List[str], Dict[str, str]]:
         )
     size = str(contract.world_size(plan))
     variables = {launchers.MPIRUN: json.dumps(launcher)}
+    spans = contract.has_shell(plan) and can_span(launcher, facts.addresses)
+    # By a name on PATH where each node has its own: neither Python nor the run's folder need be at the same place.
+    ranks = [shims.RANK] if spans else launchers.rank_argv()
+    if spans and len(set(facts.addresses)) == len(facts.addresses):  # else it starts those of node 0 by `ssh`, too
+        variables.update(on_node(facts, 0))
     if launcher.family == HYDRA:
-        return [launcher.program, "-n", size, *launchers.rank_argv()], variables
+        return [launcher.program, *(_hydra(facts, variables) if spans else _HERE), "-n", size, *ranks], variables
+    variables.update(open_mpi.ROOT)
+    given = launchers.chosen(plan, facts)
     options = ["--oversubscribe", "--bind-to", "none", "-np", size]
-    # Containers run as root, and Open MPI wants both variables to believe that this is meant.
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return [launcher.program, *options, *launchers.rank_argv()], dict(variables, **root)
+    if spans:
+        options += ["--hostfile", layout.hostfile(facts.run_dir), "--map-by", "slot", "--wdir", "/"]
+        options += ["-x", launchers.MPIRUN]
+        variables.update(open_mpi.settings(facts.addresses, given, fabric.interface(plan)))
+    else:  # a scheduler's allocation may name this very machine otherwise, and be full
+        variables.update({name: value for name, value in open_mpi.NO_SCHEDULERS.items() if name not in given})
+    return [launcher.program, *options, *ranks], variables
 
 
-def aborted(plan: Dict[str, Any], run_dir: str) -> Optional[contract.Process]:
-    """The rank that called MPI_Abort, by what MPICH's library wrote to its log.
+def can_span(launcher: Launcher, addresses: Sequence[str]) -> bool:
+    """Whether it can have a daemon on every node; else that of node 0 starts all ranks, which are on one machine then.
+
+    Where nodes share a machine, Open MPI 5's ranks under several daemons wait for ever in their first Allreduce, and
+    the daemons do not even find each other where the only network is the loopback.
+    """
+    if launcher.family != OPENMPI or launcher.version.split()[-1].partition(".")[0] in ("3", "4"):
+        return True
+    return len(set(addresses)) == len(addresses)
+
+
+def _hydra(facts: contract.Facts, variables: Dict[str, str]) -> List[str]:
+    """Options by which Hydra starts its proxies through our `ssh`, whatever scheduler it is under.
+
+    Ranks have the environment of their own node: next to nothing of mpiexec's goes along.
+    """
+    ssh = layout.shell(facts.run_dir, 0) + "/ssh"
+    ways = ["-f", layout.machinefile(facts.run_dir), "-rmk", "user", "-launcher", "ssh", "-launcher-exec", ssh]
+    ranks = ["-genvnone", "-genv", launchers.MPIRUN, variables[launchers.MPIRUN], "-wdir", "/"]
+    return [*ways, "-localhost", facts.addresses[0], *ranks]
+
+
+def on_node(facts: contract.Facts, node_rank: int) -> Dict[str, str]:
+    """Variables of mpirun's daemon on one node, and so of the ranks that it starts."""
+    variables = {launchers.NODE: str(node_rank), launchers.WORKING_DIR: os.getcwd()}
+    if len(set(facts.addresses)) < len(facts.addresses):  # Open MPI 4's daemons would share files that they may not
+        folder = layout.shell(facts.run_dir, node_rank) + "/tmp"
+        variables.update({"OMPI_MCA_orte_tmpdir_base": folder, "OMPI_MCA_btl_vader_backing_directory": folder})
+    elif facts.interface is not None:
+        variables["FI_TCP_IFACE"] = facts.interface  # libfabric, under MPICH and Intel MPI
+    return variables
+
+
+def aborted(
+    plan: Dict[str, Any], run_dir: str, restart: int = 0, node: Optional[int] = None
+) -> Optional[Tuple[contract.Process, int]]:
+    """The rank (of one node) that called MPI_Abort and the code it gave, by what MPICH's library wrote to its log.
 
     Hydra then kills at once all that it has started: nobody is left to report which rank it was.
     """
-    for process in contract.processes(plan) if plan["distribution"]["type"] == "mpi" else ():
-        words = failure.last_words(layout.rank_log(run_dir, process.node_rank, process.rank))
-        if any(_ABORTED.search(line) for line in words["last_lines"]):
-            return process
+    if plan["distribution"]["type"] != "mpi":
+        return None
+    for process in contract.processes(plan) if node is None else contract.node_processes(plan, node):
+        words = failure.last_words(layout.rank_log(run_dir, process.node_rank, process.rank, restart))
+        for found in filter(None, map(_ABORTED.search, words["last_lines"])):
+            return process, int(found[1])
     return None
 
 

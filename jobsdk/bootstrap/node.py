@@ -7,26 +7,32 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from . import contract, events, failure, launchers, layout, metrics, network, processes
+from . import contract, events, exits, fabric, failure, launchers, layout, metrics, network, processes
+from .autopsy import Autopsy
 from .channel import Message
-from .control import ControlClient, Pulse
-from .coordinator import HOLD, LOST, Coordinator
+from .client import ControlClient
+from .control import HEARTBEAT_TIMEOUT
+from .coordinator import HOLD, LONG_HOLD, Coordinator, Settings
 from .facts import facts_of
+from .lifeline import Lifeline
 from .loop import Loop, Timer
+from .requests import Requests
 from .start import Starter
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from .mpi_library import Library
+    from .shell_sessions import Sessions
+    from .whereabouts import Whereabouts
 
 
 class Node(NamedTuple):
     """Where this bootstrap is: found out by `detect`, or given by the local compute's supervisor."""
 
     rank: int
-    control_address: str
-    control_port: int
+    control_addresses: Sequence[str]  # where node 0 may be reached
+    control_ports: Sequence[int]  # where its control port may be: it takes the first that is free
     token: bytes
     run_dir: str
     io_dir: str  # a name of run_dir that is one word for a shell
@@ -35,6 +41,12 @@ class Node(NamedTuple):
     gpus: Optional[List[str]] = None
     lifeline: Optional[socket.socket] = None  # to and from a local supervisor
     listener: Optional[socket.socket] = None  # node 0 only: the control port, bound already
+    hosts: Optional[List[str]] = None  # the names of all nodes, where they are known before they join
+    restart: int = 0  # how often the job was started before node 0's bootstrap was
+    broken: Optional[str] = None  # why nothing can be started here; node 0 is to hear of it
+    used: Optional[List[int]] = None  # what of the budgets for restarts was used by then (restarts.Used)
+    returns: bool = False  # whether somebody starts the whole job again when this node is taken away
+    judged: bool = False  # whether somebody else says how the job ended when this node 0 is taken away
 
 
 class _Child(NamedTuple):
@@ -53,12 +65,19 @@ class NodeAgent:
         self._node = node
         self._loop = Loop()
         self._children: Dict[int, _Child] = {}
+        self._restart: Optional[int] = None  # which start of the job this is; not known before it is told
         self._begun = False
         self._signalled = False  # ranks that end from now on were ended by us
+        self._stopped_at: Optional[float] = None  # when ranks were told to end because of a failure
         self._deadline: Optional[float] = None  # when what has not obeyed SIGTERM is killed
         self._asked: Set[int] = set()  # processes that have had their SIGTERM
         self._check_again = Timer(0.0, lambda: None)
         self._quiet = False
+        self._joined = False
+        self._autopsy: Optional[Autopsy] = None
+        self._whereabouts: Optional[Whereabouts] = None
+        self._shells: Optional[Sessions] = None
+        self._shells_opened = 0
         self._orphaned = False  # the local supervisor has gone
         self._code: Optional[int] = None
         self._host = socket.gethostname()
@@ -70,114 +89,147 @@ class NodeAgent:
         node, loop = self._node, self._loop
         processes.become_subreaper()
         loop.on_signal(signal.SIGCHLD, self._children_ended)
-        loop.on_signal(signal.SIGTERM, lambda: self._told_to_end(signal.SIGTERM))
-        loop.on_signal(signal.SIGINT, lambda: self._told_to_end(signal.SIGINT))
-        if node.lifeline is not None:
-            node.lifeline.setblocking(False)
-            loop.on_readable(node.lifeline, self._supervisor_speaks)
-            self._pulse = Pulse(loop, self._tell_supervisor)
-        port = node.control_port
+        loop.on_signal(signal.SIGTERM, self._preempted)
+        loop.on_signal(signal.SIGINT, self._interrupted)
+        heartbeat = self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT)
+        lifeline = (
+            Lifeline(loop, node.lifeline, self._plan, node.run_dir, self._abandoned, heartbeat)
+            if node.lifeline
+            else None
+        )
+        addresses, ports = node.control_addresses, node.control_ports
         if node.rank == 0:
-            listener = node.listener or network.listener("", port)
-            port = listener.getsockname()[1]
-            self._coordinator = Coordinator(
-                loop,
-                self._plan,
-                listener,
-                node.token,
-                node.run_dir,
-                self._job_ended,
-                self._plan["rendezvous_timeout_s"],
-            )
+            listener = node.listener or network.listener("", *ports)
+            addresses, ports = (network.own_address(listener),), (listener.getsockname()[1],)
+            settings = Settings(
+                node.run_dir, node.token, node.hosts, lifeline.ask_for_node if lifeline else None, node.restart,
+                node.used, node.returns or lifeline is not None, node.judged,
+            )  # fmt: skip
+            self._coordinator = Coordinator(loop, self._plan, listener, settings, self._job_ended)
+            if lifeline is not None:
+                lifeline.coordinator = self._coordinator
+            else:
+                Requests(loop, node.run_dir, self._plan, self._coordinator)
         self._client = ControlClient(
-            loop, node.control_address, port, node.token, "node", node.rank, self._plan["rendezvous_timeout_s"],
-            self._join, self._message, self._control_lost,
+            loop, addresses, ports, node.token, "node", node.rank, self._plan["rendezvous_timeout_s"],
+            self._join, self._message, self._control_lost, self._say,
+            heartbeat,
         )  # fmt: skip
-        self._control_port = port
-        loop.run()
-        processes.kill_descendants(os.getpid())
+        try:
+            loop.run()
+        finally:
+            processes.kill_descendants()
+            if self._shells is not None:
+                from . import shims
+
+                shims.forget(layout.shell(node.run_dir, node.rank))
         if self._orphaned and self._coordinator is not None:  # nobody else can clean up after other bootstraps
             processes.kill_run(self._node.run_dir)
-        return LOST if self._code is None else self._code
+        return exits.LOST if self._code is None else self._code
 
     # -- the control port ----------------------------------------------------------------------------------------
 
     def _join(self) -> None:
         node = self._node
-        ranks = [process.rank for process in contract.node_processes(self._plan, node.rank)]
-        needed = len(ranks) if self._plan["distribution"]["type"] == "tensorflow" else 1
-        self._client.send(
-            {
-                "type": "join",
-                "host": self._host,
-                "pid": os.getpid(),
-                "gpus": node.gpus,
-                "ports": network.free_ports(max(1, needed)),
-                "cores": max(1, processes.cores() // node.nodes_here),
-            }
-        )
+        self._joined = True
+        self._send(
+            "join", host=self._host, pid=os.getpid(), gpus=node.gpus, ports=self._ports(),
+            cores=self._cores(), infiniband=self._infiniband(),
+        )  # fmt: skip
+        if node.broken is not None:
+            self._failed(exits.NOT_STARTED, node.broken, **{"class": "bootstrap_error"})
+        else:
+            self._prepare_metrics()
+
+    def _cores(self) -> int:
+        return max(1, processes.cores() // self._node.nodes_here)
+
+    def _infiniband(self) -> Optional[List[str]]:
+        """What this node has of it; of no interest for a node alone."""
+        return fabric.usable(self._plan.get("network") or {}) if self._plan["nodes"] > 1 else None
+
+    def _send(self, kind: str, **facts: Any) -> None:
+        """To node 0. What is said of a restart that is over is passed over there."""
+        message = {"type": kind, "restart": self._restart}
+        message.update(facts)
+        self._client.send({key: value for key, value in message.items() if key != "restart" or value is not None})
+
+    def _ports(self) -> List[int]:
+        """Free ports for this node's ranks: TensorFlow's tasks have one each."""
+        needed = len(self._ranks()) if self._plan["distribution"]["type"] == "tensorflow" else 1
+        return network.free_ports(max(1, needed))
+
+    def _ranks(self) -> List[int]:
+        return [process.rank for process in contract.node_processes(self._plan, self._node.rank)]
+
+    def _prepare_metrics(self) -> None:
         if metrics.has_store(self._plan, self._inherited):  # while the others join
-            metrics.prepare(self._plan, node.run_dir, ranks)
+            metrics.prepare(self._plan, self._node.run_dir, self._ranks())
 
     def _message(self, message: Message) -> None:
         kind = message["type"]
+        if self._code is not None:
+            return  # it has been told that all is over
         if kind == "start":
             self._start(message)
         elif kind == "stop":
             self._stop(message["reason"])
+        elif kind == "again":
+            self._again(message["restart"])
+        elif kind == "stacks":
+            self._whereabouts_now().take(message["number"], message["places"])
+        elif kind == "shell":
+            self._shell(message)
         elif kind == "finish" and self._coordinator is None:
             self._job_ended(message["exit_code"])
         elif kind == "refused":
             self._say("node 0 refused this node: %s" % message["reason"])
-            self._job_ended(LOST)
+            self._job_ended(exits.LOST)
 
     def _control_lost(self, why: str) -> None:
         if self._code is None:
             self._say("lost the control port: %s" % why)
-            self._code = LOST
+            self._code = exits.LOST
             if self._quiet:
                 self._loop.stop()
             self._stop("lost")
+
+    def _again(self, restart: int) -> None:
+        """The job is started once more: be as new, and say so."""
+        self._restart = restart
+        self._shells_opened = 0
+        self._begun = self._signalled = self._quiet = False
+        self._deadline = self._stopped_at = self._starter = self._autopsy = self._shells = None
+        self._asked.clear()
+        self._check_again.cancel()
+        self._prepare_metrics()
+        self._send("ready", ports=self._ports())
 
     def _job_ended(self, code: int) -> None:
         self._code = code
         self._loop.stop()
 
-    def _supervisor_speaks(self) -> None:
-        """Lines over the lifeline: "cancel", "lost K" (the bootstrap of node K has ended); its end: nobody is there."""
-        assert self._node.lifeline is not None
-        try:
-            words = self._node.lifeline.recv(4096)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            words = b""
-        if not words:
-            self._loop.forget(self._node.lifeline)
-            self._orphaned = True
-        if self._coordinator is None:
-            return
-        if self._orphaned:
-            self._coordinator.lost(0, "the supervisor of this run was killed")
-        for line in words.decode().splitlines():
-            word, _, number = line.partition(" ")
-            if word == "cancel":
-                self._coordinator.cancel()
-            elif word == "lost" and not self._coordinator.has_joined(int(number)):
-                self._coordinator.lost(int(number), "the bootstrap of node %s ended before it joined" % number)
+    def _abandoned(self) -> None:
+        """The supervisor has gone."""
+        self._orphaned = True
 
-    def _tell_supervisor(self, stood_still: bool) -> None:
-        """A sign of life, so that a bootstrap that hangs is found out."""
-        assert self._node.lifeline is not None
-        try:
-            self._node.lifeline.send(b".")
-        except OSError:
-            pass  # its end is seen where it is read
+    def _preempted(self) -> None:
+        """SIGTERM: whoever started this bootstrap wants the node back, and will kill it before long."""
+        if os.path.exists(layout.cancel_mark(self._node.run_dir)):
+            self._interrupted()
+        elif not self._joined:
+            self._say("told to end by SIGTERM while waiting for node 0")
+            self._job_ended(exits.PREEMPTED)
+        else:
+            text = "node %d (%s) was told to end by SIGTERM" % (self._node.rank, self._host)
+            self._failed(exits.PREEMPTED, text, **{"class": "preempted", "restart": None})  # of whatever start
 
-    def _told_to_end(self, signum: int) -> None:
-        if not self._signalled:
-            text = "node %d was told to end by %s" % (self._node.rank, signal.Signals(signum).name)
-            self._failed(128 + signum, text)
+    def _interrupted(self) -> None:
+        """SIGINT: somebody at a terminal ends the job."""
+        if self._joined:
+            self._send("cancel", restart=None)
+        else:
+            self._job_ended(128 + signal.SIGINT)
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -185,25 +237,58 @@ class NodeAgent:
         if self._signalled or self._begun:
             return
         self._begun = True
+        self._restart = message["restart"]
         node = self._node
-        facts = facts_of(message, node.rank, self._inherited, node.run_dir, node.io_dir)
-        control = launchers.control_variables(node.control_address, self._control_port, node.token)
+        own = {"cores": self._cores(), "gpus": node.gpus}
+        facts = facts_of(dict(message, **own), self._inherited, node.run_dir, node.io_dir)
+        assert self._client.reached is not None
+        control = launchers.control_variables(message["addresses"][0], self._client.reached[1], node.token)
+        self._autopsy = Autopsy(self._plan, facts)
         self._starter = Starter(self._plan, node.rank, control, self._began_process, self._warn)
         try:
+            if contract.has_shell(self._plan):
+                self._shells = self._new_shells(self._starter.prepare_shell(facts), facts.addresses[node.rank])
             self._starter.start(facts)
         except OSError as error:
-            self._failed(126, "node %d cannot start its processes: %s" % (node.rank, error))
+            text = "node %d cannot start its processes: %s" % (node.rank, error)
+            self._failed(exits.NOT_STARTED, text, **{"class": "bootstrap_error"})
             return
+        if self._plan["hang_timeout_s"]:
+            self._whereabouts_now().watch(self._plan["hang_timeout_s"], self._logs)
         self._check_quiet()
 
+    def _shell(self, message: Message) -> None:
+        """Another process of the job has a command run here."""
+        if message["what"] != "open":
+            if self._shells is not None:
+                self._shells.heard(message)
+            return
+        self._shells_opened += 1
+        self._quiet = False
+        if self._signalled or self._shells is None:
+            self._send("shell", session=message["session"], what="refused", message="the job is being stopped")
+        else:  # what commands before it have left behind may stay as long as it runs
+            self._deadline = None
+            self._asked.clear()
+            self._shells.heard(message)
+        self._check_quiet()
+
+    def _new_shells(self, environment: Mapping[str, str], address: str) -> Sessions:
+        from .shell_sessions import Sessions
+
+        def send(session: str, what: str, **facts: Any) -> None:
+            self._send("shell", session=session, what=what, **facts)
+
+        return Sessions(self._loop, environment, address, self._plan["grace_s"], send)
+
     def _began_process(self, pid: int, process: Optional[contract.Process], log: str) -> None:
-        started = time.time()
+        started = self._client.now()
         self._children[pid] = _Child(process, log, started)
+        if self._autopsy is not None:
+            self._autopsy.began(pid)
         if process is None:
             return
-        self._client.send(
-            {"type": "rank_started", "t": started, "node": self._node.rank, "rank": process.rank, "pid": pid}
-        )
+        self._send("rank_started", t=started, node=self._node.rank, rank=process.rank, pid=pid)
         if self._plan["distribution"]["type"] == "mpi":
             from . import mpi_library
 
@@ -216,7 +301,23 @@ class NodeAgent:
         self._warn(mpi_library.warning(library))
 
     def _warn(self, text: str) -> None:
-        self._client.send({"type": "warning", "message": text})
+        self._send("warning", message=text)
+
+    def _logs(self) -> List[str]:
+        """The files that are written to by what runs here; a launcher may have started any of the ranks."""
+        own = [child.log for child in self._children.values()]
+        if self._plan["distribution"]["launcher"] == "direct":
+            return own
+        folder, restart = self._node.run_dir, self._restart or 0
+        ranks = contract.processes(self._plan)
+        return own + [layout.rank_log(folder, one.node_rank, one.rank, restart) for one in ranks]
+
+    def _whereabouts_now(self) -> Whereabouts:
+        from .whereabouts import Whereabouts
+
+        if self._whereabouts is None:
+            self._whereabouts = Whereabouts(self._loop, self._node.run_dir, self._node.rank, self._send)
+        return self._whereabouts
 
     # -- watching ------------------------------------------------------------------------------------------------
 
@@ -228,6 +329,10 @@ class NodeAgent:
             child = self._children.pop(pid, None)  # others are adopted grandchildren
             if child is not None:
                 self._child_ended(pid, child, status)
+            elif self._shells is not None and self._shells.ended(pid, status):
+                self._daemon_ended()
+            elif self._whereabouts is not None:
+                self._whereabouts.taken(pid)
         if self._begun:
             self._check_quiet()
 
@@ -240,15 +345,29 @@ class NodeAgent:
             self._launcher_ended(pid, child, code, signum, failed)
             return
         message = {
-            "type": "rank_ended", "t": time.time(), "node": self._node.rank, "rank": child.process.rank, "pid": pid,
+            "t": self._client.now(), "node": self._node.rank, "rank": child.process.rank, "pid": pid,
             "exit_code": code, "signal": signum, "stopped": self._signalled, "started": child.started,
             "host": self._host,
         }  # fmt: skip
         if failed:
-            message.update(failure.last_words(child.log))
-        self._client.send(message)
+            message.update(self._last_words(pid, child.log, code, signum))
+        elif self._stopped_at is not None and signum == signal.SIGTERM:
+            message.update(self._failed_before(pid, child.log, code, signum))
+        self._send("rank_ended", **message)
         if failed:
-            self._stop_soon()
+            self._stop_soon(message)
+
+    def _failed_before(self, pid: int, log: str, code: int, signum: int) -> Dict[str, Any]:
+        """What a rank wrote that had failed and was still on its way out when it was told to end."""
+        try:
+            written = os.stat(log).st_mtime
+        except OSError:
+            return {}
+        if self._stopped_at is None or written >= self._stopped_at:
+            return {}
+        words = self._last_words(pid, log, code, signum)
+        at = self._client.now() - time.time() + written
+        return dict(words, failed_before=at) if words["error"] else {}
 
     def _launcher_ended(self, pid: int, child: _Child, code: int, signum: Optional[int], failed: bool) -> None:
         if not failed:
@@ -256,31 +375,57 @@ class NodeAgent:
         what = "%s on node %d %s" % (launchers.name(self._plan), self._node.rank, failure.describe(code, signum))
         from . import mpirun
 
-        culprit = mpirun.aborted(self._plan, self._node.run_dir)
-        if culprit is None:
-            self._failed(code, what, pid=pid, **failure.last_words(child.log))
+        culprit = mpirun.aborted(self._plan, self._node.run_dir, self._restart or 0)
+        if culprit is not None:
+            self._blame_abort(culprit[0], code, ", and %s" % what)
+        else:
+            self._failed(code, what, pid=pid, signal=signum, **self._last_words(pid, child.log, code, signum))
+
+    def _daemon_ended(self) -> None:
+        """What others have started here by the remote shell may have been mpirun's daemon, which never says why."""
+        if self._plan["distribution"]["launcher"] == "direct" or self._signalled:
             return
-        log = layout.rank_log(self._node.run_dir, culprit.node_rank, culprit.rank)
-        what = "rank %d on node %d called MPI_Abort, and %s" % (culprit.rank, culprit.node_rank, what)
-        self._failed(code, what, node=culprit.node_rank, rank=culprit.rank, **failure.last_words(log))
+        from . import mpirun
+
+        culprit = mpirun.aborted(self._plan, self._node.run_dir, self._restart or 0, self._node.rank)
+        if culprit is not None:
+            self._blame_abort(*culprit)
+
+    def _blame_abort(self, culprit: contract.Process, code: int, and_then: str = "") -> None:
+        log = layout.rank_log(self._node.run_dir, culprit.node_rank, culprit.rank, self._restart or 0)
+        what = "rank %d on node %d called MPI_Abort%s" % (culprit.rank, culprit.node_rank, and_then)
+        words = self._last_words(None, log, code, None)
+        if words["error"] is None:  # else that is what it was; MPICH's own words after the abort speak of lost peers
+            words["class"] = "mpi_abort"
+        self._failed(code, what, node=culprit.node_rank, rank=culprit.rank, **words)
+
+    def _last_words(self, pid: Optional[int], log: str, code: int, signum: Optional[int]) -> Dict[str, Any]:
+        assert self._autopsy is not None
+        return self._autopsy.of(pid, log, code, signum)
 
     def _failed(self, code: int, message: str, **facts: Any) -> None:
-        record = {"type": "failed", "t": time.time(), "node": self._node.rank, "rank": None, "exit_code": code,
-                  "message": message, "host": self._host}  # fmt: skip
+        record = {"t": self._client.now(), "node": self._node.rank, "rank": None, "exit_code": code, "message": message,
+                  "host": self._host}  # fmt: skip
         record.update(facts)
-        self._client.send(record)
-        self._stop_soon()
+        self._send("failed", **record)
+        self._stop_soon(record)
 
     # -- stopping ------------------------------------------------------------------------------------------------
 
-    def _stop_soon(self) -> None:
+    def _stop_soon(self, record: Dict[str, Any]) -> None:
         """After a failure here: what it causes in other ranks, or what caused it, is to show itself first."""
-        self._loop.later(HOLD, lambda: self._stop("failure"))
+        from . import causes
+
+        restart, hold = self._restart, HOLD if causes.speaks_for_itself(record) else LONG_HOLD
+        self._loop.later(hold, lambda: self._stop("failure") if restart == self._restart else None)
 
     def _stop(self, reason: str) -> None:
         """SIGTERM to all that runs on this node, a grace time, SIGKILL."""
         if not self._signalled:
             self._signalled = True
+            self._stopped_at = time.time() if reason == "failure" else None
+            if self._whereabouts is not None:
+                self._whereabouts.close()
             self._wind_up()
 
     def _wind_up(self) -> None:
@@ -290,15 +435,16 @@ class NodeAgent:
         self._check_quiet()
 
     def _check_quiet(self) -> None:
-        if self._quiet or (self._children and self._deadline is None):
+        running = bool(self._children or (self._shells is not None and self._shells.living()))
+        if self._quiet or (running and self._deadline is None):
             return
         left = processes.descendants(os.getpid())
-        if not left and not self._children:
+        if self._whereabouts is not None:
+            left = self._whereabouts.others(left)
+        if not left and not running:
             self._quiet = True
-            metrics.tidy(
-                self._node.run_dir, [rank.rank for rank in contract.node_processes(self._plan, self._node.rank)]
-            )
-            self._client.send({"type": "quiet"})
+            metrics.tidy(self._node.run_dir, self._ranks())
+            self._send("quiet", shells=self._shells_opened)
             if self._code is not None:
                 self._loop.stop()
         elif self._deadline is None:
@@ -306,6 +452,7 @@ class NodeAgent:
         else:
             if time.monotonic() >= self._deadline:
                 processes.send(left, signal.SIGKILL)
+                processes.strike()
             else:  # some may have been started since the last look
                 unasked = [pid for pid in left if pid not in self._asked and not self._ends_by_itself(pid)]
                 processes.send(unasked, signal.SIGTERM)
@@ -316,7 +463,11 @@ class NodeAgent:
     def _ends_by_itself(self, pid: int) -> bool:
         """mpirun ends when its ranks do, and Open MPI 4 crashes on a SIGTERM meanwhile: it has half the grace time."""
         child = self._children.get(pid)
-        if child is None or child.process is not None or self._plan["distribution"]["type"] != "mpi":
+        if child is None:
+            launched = self._shells is not None and pid in self._shells.living()  # its daemon
+        else:
+            launched = child.process is None
+        if not launched or self._plan["distribution"]["type"] != "mpi":
             return False
         return self._deadline is not None and self._deadline - time.monotonic() > self._plan["grace_s"] / 2
 
@@ -328,9 +479,30 @@ def run(plan: Dict[str, Any], node: Node) -> int:
     """Run one node to the job's end; returns the job's exit code."""
     try:
         os.chdir(node.working_dir)
+    except OSError as error:
+        node = node._replace(broken=node.broken or "node %d cannot start: %s" % (node.rank, error))
+    try:
         return NodeAgent(plan, node).run()
-    except OSError as error:  # no working directory, a control port in use, ...
+    except OSError as error:  # the control port is in use, ...
         text = "node %d cannot start: %s" % (node.rank, error)
         print(text, file=sys.stderr, flush=True)
-        events.append(node.run_dir, "failure", node=node.rank, rank=None, exit_code=126, message=text)
-        return 126
+        events.append(
+            node.run_dir, "failure", node=node.rank, rank=None, exit_code=exits.NOT_STARTED, message=text, alone=True
+        )
+        if node.rank == 0 and node.lifeline is None:  # nobody else will write one
+            _report(plan, node, text)
+        return exits.NOT_STARTED
+
+
+def _report(plan: contract.Plan, node: Node, text: str) -> None:
+    """report.json of a job that node 0 could not even begin."""
+    from . import report
+
+    now = time.time()
+    record = {"node": 0, "rank": None, "host": socket.gethostname(), "exit_code": exits.NOT_STARTED, "message": text,
+              "class": "bootstrap_error", "t": now}  # fmt: skip
+    cause = dict(report.judged(plan, record), ranks=[])
+    times = {"started": now, "stopped": None, "ended": now}
+    content = report.content(plan, report.Outcome("Failed", exits.NOT_STARTED, text, cause), {}, times, "", [])
+    events.write_json(node.run_dir + "/report.json", content)
+    events.append(node.run_dir, "ended", status="Failed", exit_code=exits.NOT_STARTED, message=text)

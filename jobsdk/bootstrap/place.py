@@ -1,43 +1,116 @@
-"""A node of a cluster: finds out which one it is, then lives as `node` says."""
+"""A node of a cluster: finds out which one it is, makes its folder ready, then lives as `node` says.
+
+The run's folder may be one for all nodes, or each node's own. The plan lies in it, or is brought by the compute in
+JOBSDK_PARCEL, a folder that need not be writable; so do its secrets, and the token if JOBSDK_TOKEN is not set.
+JOBSDK_CODE says where the code is, with the sha256 of an archive in JOBSDK_CODE_HASH; without it the working directory
+is that of this process. With JOBSDK_RELAY=1 all that the node writes comes out at stdout: see `relay`.
+"""
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 import sys
+from typing import Optional, Tuple
 
-from . import detect, events, launchers, node, processes, staging
+from . import code, contract, detect, events, launchers, node, plan_file, processes, resume, staging
+
+_WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
 
 
 def run(run_dir: str) -> int:
     """Run the node that the environment describes; the job's exit code, or 78 where the place is not known."""
     run_dir = os.path.abspath(run_dir)
+    if os.environ.get(launchers.RELAY):
+        from . import relay
+
+        return relay.run(run_dir, _rank(), lambda: _run(run_dir))
+    return _run(run_dir)
+
+
+def _rank() -> Optional[int]:
+    try:
+        return detect.detect().rank
+    except detect.NotDetected:
+        return None
+
+
+def _run(run_dir: str) -> int:
     try:
         place = detect.detect()
-        token = bytes.fromhex(os.environ[launchers.TOKEN])
-    except (detect.NotDetected, KeyError, ValueError) as error:
-        sys.stderr.write("bootstrap: %s\n" % (error if isinstance(error, detect.NotDetected) else "no JOBSDK_TOKEN"))
-        return 78
-    with open(run_dir + "/plan.json") as file:
-        plan = json.load(file)
+        _unpack_parcel(run_dir)
+        token = _token(run_dir)
+    except (detect.NotDetected, ValueError, OSError) as error:
+        sys.stderr.write("bootstrap: %s\n" % error)
+        return _WRONG_PLACE
+    plan = plan_file.read(run_dir)
+    standing: Optional[resume.Standing] = resume.Standing(0, None)
+    if place.starts and place.rank == 0:
+        standing = resume.standing(run_dir, plan, place.starts)
+        if standing is None:
+            sys.stderr.write("bootstrap: the job has ended already\n")
+            return int(events.of(run_dir, "ended")[-1]["exit_code"])
+    assert standing is not None
     io_dir = staging.io_dir(run_dir)
     try:
-        staging.stage(
-            plan,
-            run_dir,
-            run_dir + "/cache",
-            lambda event, **facts: events.append(run_dir, event, node=place.rank, **facts),
-        )
+        working_dir, broken = _prepare(plan, run_dir, place.rank)
         return node.run(
             plan,
             node.Node(
-                rank=place.rank, control_address=place.control_address, control_port=place.control_port, token=token,
-                run_dir=run_dir, io_dir=io_dir, working_dir=os.getcwd(), gpus=processes.visible_gpus(os.environ),
+                rank=place.rank, control_addresses=place.addresses, control_ports=place.ports, token=token,
+                hosts=place.hosts, run_dir=run_dir, io_dir=io_dir, working_dir=working_dir,
+                gpus=processes.visible_gpus(os.environ), broken=broken, restart=standing.restart, used=standing.used,
+                returns=place.returns, judged=place.judges,
             ),
         )  # fmt: skip
-    except staging.StagingError as error:
-        events.append(run_dir, "failure", node=place.rank, rank=None, exit_code=126, message=str(error))
-        sys.stderr.write("bootstrap: %s\n" % error)
-        return 126
     finally:
         staging.remove_io_dir(io_dir, run_dir)
+
+
+def _prepare(plan: contract.Plan, run_dir: str, rank: int) -> Tuple[str, Optional[str]]:
+    """The working directory, and why nothing can be started here."""
+
+    def tell(event: str, **facts: object) -> None:
+        events.append(run_dir, event, node=rank, **facts)
+
+    working_dir, source = os.getcwd(), os.environ.get(launchers.CODE)
+    tell("bootstrap_up", pid=os.getpid(), host=os.uname().nodename)
+    try:
+        if source:
+            digest = os.environ.get(launchers.CODE_HASH, "")
+            working_dir = code.bring(source, digest, run_dir, plan["rendezvous_timeout_s"], tell)
+            os.chdir(working_dir)
+        staging.stage(plan, run_dir, run_dir + "/cache", tell)
+        if source:
+            staging.link_outputs(working_dir, run_dir)
+    except (code.CodeError, staging.StagingError) as error:
+        sys.stderr.write("bootstrap: %s\n" % error)
+        return working_dir, "node %d: %s" % (rank, error)
+    return working_dir, None
+
+
+def _unpack_parcel(run_dir: str) -> None:
+    """Put what the compute has brought where all other parts look for it."""
+    parcel = os.environ.get(launchers.PARCEL)
+    os.makedirs(run_dir + "/logs", exist_ok=True)
+    for name in ("plan.json", plan_file.SECRETS, plan_file.TOKEN) if parcel else ():
+        source, target = "%s/%s" % (parcel, name), "%s/%s" % (run_dir, name)
+        if os.path.exists(source) and not os.path.exists(target):
+            partly = "%s.%s.%d.tmp" % (target, os.uname().nodename, os.getpid())  # others may be reading the target
+            mask = os.umask(0o077 if name != "plan.json" else 0o022)
+            try:
+                shutil.copyfile(source, partly)
+            finally:
+                os.umask(mask)
+            os.replace(partly, target)
+
+
+def _token(run_dir: str) -> bytes:
+    """The run's token. Raises ValueError where there is none."""
+    given = os.environ.get(launchers.TOKEN) or plan_file.token(run_dir)
+    if not given:
+        raise ValueError("no JOBSDK_TOKEN, and no token in the run's folder")
+    try:
+        return bytes.fromhex(given)
+    except ValueError:
+        raise ValueError("JOBSDK_TOKEN is not hexadecimal") from None

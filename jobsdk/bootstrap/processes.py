@@ -6,7 +6,10 @@ import json
 import os
 import signal
 import sys
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import time
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from . import procfs
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -32,7 +35,6 @@ def start(argv: Sequence[str], environment: Mapping[str, str], log: str, program
     """Start `argv` in a session of its own; returns its pid. Its first word, or `program`, is an absolute path.
 
     stdout and stderr go straight to the file `log`, so that a slow reader never holds the process up.
-    posix_spawn rather than subprocess: no fork of a large parent, and 10 ms less to import.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [
@@ -40,6 +42,17 @@ def start(argv: Sequence[str], environment: Mapping[str, str], log: str, program
         (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
+    return _spawn(program or argv[0], argv, environment, actions)
+
+
+def start_piped(argv: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> int:
+    """The same with three open files of ours as stdin, stdout and stderr; each must be above 2."""
+    actions = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(files)]
+    return _spawn(argv[0], argv, environment, actions)
+
+
+def _spawn(program: str, argv: Sequence[str], environment: Mapping[str, str], actions: Sequence[Any]) -> int:
+    """posix_spawn rather than subprocess: no fork of a large parent, and 10 ms less to import."""
     # Ignored signals are inherited: Python ignores two, nohup and a shell's `&` others. A command finds the defaults.
     names = ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGQUIT", "SIGHUP")
     defaults = [getattr(signal, name) for name in names if hasattr(signal, name)]
@@ -48,9 +61,9 @@ def start(argv: Sequence[str], environment: Mapping[str, str], log: str, program
     try:
         # A session, not only a group: Linux shares the processor between sessions first (autogroup), so that the
         # ranks of a job in one session would together get no more than one process of anybody else's.
-        return os.posix_spawn(program or argv[0], words, environment, setsid=True, **options)
+        return os.posix_spawn(program, words, environment, setsid=True, **options)
     except NotImplementedError:  # macOS before 10.15 and old C libraries
-        return os.posix_spawn(program or argv[0], words, environment, setpgroup=0, **options)
+        return os.posix_spawn(program, words, environment, setpgroup=0, **options)
 
 
 def exit_code(status: int) -> Tuple[int, Optional[int]]:
@@ -73,22 +86,6 @@ def reap() -> Dict[int, int]:
         ended[pid] = status
 
 
-class _Stat(NamedTuple):
-    parent: int
-    zombie: bool
-    started: int  # clock ticks since boot: tells a process from a later one with the same pid
-
-
-def _stat(pid: int) -> Optional[_Stat]:
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            # The name in parentheses may hold anything, so the fields count from the last ")".
-            fields = file.read().rpartition(b")")[2].split()
-        return _Stat(int(fields[1]), fields[0] in (b"Z", b"X"), int(fields[19]))
-    except (OSError, IndexError, ValueError):
-        return None
-
-
 def start_time(pid: int) -> Optional[int]:
     """When a living process started, in clock ticks since boot; None if there is none (a zombie counts as none)."""
     if not os.path.isdir("/proc/self"):
@@ -99,63 +96,105 @@ def start_time(pid: int) -> Optional[int]:
         except PermissionError:
             pass
         return 0  # macOS: known to live, but not since when
-    stat = _stat(pid)
-    return None if stat is None or stat.zombie else stat.started
+    stat = procfs.stat(pid)
+    return None if stat is None or stat.is_zombie else stat.started
 
 
 def parent(pid: int) -> Optional[int]:
     """The parent of a process; None if there is no such process."""
-    stat = _stat(pid)
+    stat = procfs.stat(pid)
     return None if stat is None else stat.parent
 
 
-def _parents() -> Dict[int, int]:
-    """pid -> parent pid of every living process."""
+def _pids() -> List[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc/self") else []
+
+
+def _parents() -> Dict[int, Tuple[int, bool]]:
+    """pid -> (parent pid, whether it is a zombie) of every process."""
     if not os.path.isdir("/proc/self"):
         return _parents_by_ps()
-    stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-    return {pid: stat.parent for pid, stat in stats.items() if stat is not None and not stat.zombie}
+    stats = {pid: procfs.stat(pid) for pid in _pids()}
+    return {pid: (stat.parent, stat.is_zombie) for pid, stat in stats.items() if stat is not None}
 
 
-def _parents_by_ps() -> Dict[int, int]:
+def _parents_by_ps() -> Dict[int, Tuple[int, bool]]:
     import subprocess
 
     listing = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=False).stdout
     rows = [line.split() for line in listing.splitlines()]
-    return {int(row[0]): int(row[1]) for row in rows if len(row) == 3 and not row[2].startswith("Z")}
+    return {int(row[0]): (int(row[1]), row[2].startswith("Z")) for row in rows if len(row) == 3}
 
 
 def descendants(root: int) -> List[int]:
     """Every living process below `root`, parents before children."""
+    return _below([root])
+
+
+def _below(roots: Iterable[int]) -> List[int]:
+    # A parent may die while we look: its child is found through the zombie.
     children: Dict[int, List[int]] = {}
-    for pid, parent in _parents().items():
+    parents = _parents()
+    for pid, (parent, _) in parents.items():
         children.setdefault(parent, []).append(pid)
     found: List[int] = []
-    queue = [root]
+    queue = list(roots)
     while queue:
         below = children.get(queue.pop(), [])
         found += below
         queue += below
-    return found
+    return [pid for pid in found if not parents[pid][1]]
 
 
 def send(pids: Sequence[int], signum: int) -> None:
-    """Signal each process; one that has gone meanwhile is passed over."""
+    """Signal each process; one that has gone meanwhile is passed over. With SIGTERM one that is stopped goes on."""
     for pid in pids:
         try:
             os.kill(pid, signum)
+            if signum == signal.SIGTERM:  # it would hear of it only then (systemd.kill(5) does the same)
+                os.kill(pid, signal.SIGCONT)
         except (ProcessLookupError, PermissionError):
             pass
 
 
-def kill_descendants(root: int) -> None:
-    """SIGKILL all below `root` until none is left: they may go on to fork while they are being killed."""
-    for _ in range(100):
-        found = descendants(root)
+def kill_descendants() -> None:
+    """SIGKILL all below this process, their subreaper, until none is left; what cannot die is left after 5 s."""
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        strike()
         reap()
-        if not found:
+        if not _has_children() and (os.path.isdir("/proc/self") or not descendants(os.getpid())):
             return
-        send(found, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _has_children() -> bool:
+    """Whether this process has any, zombies among them. Unlike a look at /proc it misses none that change parents."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def strike() -> None:
+    """SIGKILL the children of this process; for a subreaper, those of a child that dies are its own children next.
+
+    Quick enough for processes that go on in a new one every few milliseconds, which a look at all processes misses.
+    """
+    send(_children(), signal.SIGKILL)
+
+
+def _children() -> List[int]:
+    """The living children of this process."""
+    found: List[int] = []
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open("/proc/self/task/%s/children" % task) as file:
+                found += map(int, file.read().split())
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN, or another system
+        return descendants(os.getpid())
+    return [pid for pid in found if start_time(pid) is not None]
 
 
 def kill_run(run_dir: str) -> int:
@@ -163,16 +202,32 @@ def kill_run(run_dir: str) -> int:
 
     They are known by JOBSDK_RUN_DIR in the environment that they were started with, or as ranks by the run's events;
     what they have started goes with them. Returns how many there were.
+
+    All are stopped before any is killed: none can start another one meanwhile that, with its parent gone and an
+    environment of its own, nobody could tell to be of the run.
     """
-    marker, total = b"JOBSDK_RUN_DIR=" + os.fsencode(run_dir), 0
+    marker = b"JOBSDK_RUN_DIR=" + os.fsencode(run_dir)
+    stopped: Set[int] = set()
+    here: List[int] = []
     for _ in range(100):
-        known = [pid for pid in _parents() if marker in _environ(pid)] + _started_ranks(run_dir)
-        found = {pid for root in known for pid in (root, *descendants(root))} - {os.getpid()}
-        if not found:
-            break
-        total += len(found)
-        send(list(found), signal.SIGKILL)
-    return total
+        known = _started_ranks(run_dir)
+        # The newest first: among them are those that go on in a new process every few milliseconds.
+        for pid in sorted(_pids(), reverse=True):
+            if pid != os.getpid() and marker in _environ(pid):
+                known.append(pid)
+                if pid not in stopped:
+                    send([pid], signal.SIGSTOP)
+        # Children before parents: the kernel wakes stopped ones of whom a parent's death makes orphans (setpgid(2)).
+        here = [pid for pid in dict.fromkeys(reversed(known + _below(known))) if pid != os.getpid()]
+        if not here:
+            return len(stopped)
+        new = set(here) - stopped
+        send(list(new), signal.SIGSTOP)
+        if not new:
+            send(here, signal.SIGKILL)
+        stopped |= new
+    send(here, signal.SIGKILL)
+    return len(stopped)
 
 
 def _started_ranks(run_dir: str) -> List[int]:

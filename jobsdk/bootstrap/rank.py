@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -10,9 +9,11 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
-from . import contract, failure, launchers, layout, mpi_library, mpirun, processes
+from . import contract, exits, launchers, layout, mpi_library, mpirun, plan_file, processes
+from .autopsy import Autopsy
 from .channel import Message
-from .control import ControlClient
+from .client import ControlClient
+from .control import HEARTBEAT_TIMEOUT
 from .facts import facts_of
 from .loop import Loop
 
@@ -34,6 +35,9 @@ class LaunchedRank:
         node, local = divmod(rank, per_node)
         self._process = contract.Process(rank, local, node, per_node, "worker", rank)
         run_dir = os.environ["JOBSDK_RUN_DIR"]
+        self._run_dir = run_dir
+        self._restart = 0
+        self._autopsy: Optional[Autopsy] = None
         self._log = layout.rank_log(run_dir, node, rank)
         self._started = time.time()
 
@@ -45,8 +49,9 @@ class LaunchedRank:
         loop.on_signal(signal.SIGINT, self._told_to_end)
         loop.on_signal(signal.SIGCHLD, self._child_ended)  # last: whoever ended us may have ended the child first
         self._client = ControlClient(
-            loop, address, int(port), token, "rank", self._process.rank, _JOIN_TIMEOUT,
+            loop, [address], [int(port)], token, "rank", self._process.rank, _JOIN_TIMEOUT,
             lambda: self._client.send({"type": "facts"}), self._message, self._lost,
+            heartbeat=self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT),
         )  # fmt: skip
         loop.run()
         return self._code
@@ -58,6 +63,8 @@ class LaunchedRank:
             self._loop.stop()
 
     def _start(self, message: Message) -> None:
+        self._restart = message["restart"]
+        self._log = layout.rank_log(self._run_dir, self._process.node_rank, self._process.rank, self._restart)
         expected = contract.world_size(self._plan)
         if self._size != expected:
             text = "the launcher made a world of %d ranks, the job has %d" % (self._size, expected)
@@ -66,18 +73,28 @@ class LaunchedRank:
         environ = os.environ
         inherited = {key: value for key, value in environ.items() if key not in launchers.PRIVATE}
         node = self._process.node_rank
-        facts = facts_of(message, node, inherited, environ["JOBSDK_RUN_DIR"], environ[launchers.IO_DIR])
+        if environ.get(launchers.NODE, str(node)) != str(node):
+            text = "the launcher put rank %d on node %s, its place is node %d"
+            self._report(1, None, {"error": text % (self._process.rank, environ[launchers.NODE], node)})
+            return
+        facts = facts_of(message, inherited, environ["JOBSDK_RUN_DIR"], environ[launchers.IO_DIR])
         variables = dict(inherited, **contract.Contract(self._plan, facts).environment(self._process))
         argv = processes.shell_argv(layout.rendered(self._plan, facts.io_dir))
         os.makedirs(os.path.dirname(self._log), exist_ok=True)
-        self._started = time.time()
+        self._started = self._client.now()
         try:
+            os.chdir(environ.get(launchers.WORKING_DIR, "."))
+            self._autopsy = Autopsy(self._plan, facts)
             self._pid = processes.start(argv, variables, self._log)
+            self._autopsy.began(self._pid)
         except OSError as error:
-            self._report(126, None, {"error": str(error)})
+            self._report(exits.NOT_STARTED, None, {"error": str(error)})
             return
-        facts_of_rank = {"t": self._started, "node": node, "rank": self._process.rank, "pid": self._pid}
-        self._client.send(dict(facts_of_rank, type="rank_started"))
+        facts_of_rank = {
+            "t": self._started, "node": node, "rank": self._process.rank, "pid": self._pid,
+            "host": socket.gethostname(),
+        }  # fmt: skip
+        self._client.send(dict(facts_of_rank, type="rank_started", restart=self._restart))
         if self._mpirun is not None and self._mpirun.family and expected > 1:
             mpi_library.Watch(self._loop, self._pid, self._judge_library)
 
@@ -87,23 +104,24 @@ class LaunchedRank:
         if library.family == self._mpirun.family:
             return
         rank, node = self._process.rank, self._process.node_rank
-        record = {"type": "failed", "t": time.time(), "node": node, "rank": rank, "pid": self._pid, "exit_code": 1,
-                  "message": "rank %d on node %d does not see the other ranks" % (rank, node),
-                  "error": mpi_library.mismatch(library, self._mpirun), "host": socket.gethostname()}  # fmt: skip
-        self._client.send(record)
+        record = {"t": self._client.now(), "node": node, "rank": rank, "pid": self._pid, "exit_code": 1, "signal": None,
+                  "class": "mpi_library", "error": mpi_library.mismatch(library, self._mpirun),
+                  "host": socket.gethostname()}  # fmt: skip
+        self._client.send(dict(record, type="failed", restart=self._restart))
 
     def _child_ended(self) -> None:
         for pid, status in processes.reap().items():
             if pid == self._pid:
                 code, signum = processes.exit_code(status)
                 failed = bool(code) and not self._stopped
-                self._report(code, signum, failure.last_words(self._log) if failed else {})
+                words = self._autopsy.of(pid, self._log, code, signum) if failed and self._autopsy else {}
+                self._report(code, signum, words)
 
     def _report(self, code: int, signum: Optional[int], words: Dict[str, Any]) -> None:
         self._code = code
         end = {
-            "type": "rank_ended", "t": time.time(), "node": self._process.node_rank, "rank": self._process.rank,
-            "pid": self._pid, "exit_code": code, "signal": signum, "stopped": self._stopped,
+            "type": "rank_ended", "restart": self._restart, "t": self._client.now(), "node": self._process.node_rank,
+            "rank": self._process.rank, "pid": self._pid, "exit_code": code, "signal": signum, "stopped": self._stopped,
             "started": self._started, "host": socket.gethostname(),
         }  # fmt: skip
         self._client.send(dict(end, **words))
@@ -123,7 +141,6 @@ class LaunchedRank:
 
 
 def run() -> int:
-    with open(os.environ["JOBSDK_RUN_DIR"] + "/plan.json") as file:
-        plan = json.load(file)
+    plan = plan_file.read(os.environ["JOBSDK_RUN_DIR"])
     rank, size = launchers.rank_and_size(dict(os.environ))
     return LaunchedRank(plan, rank, size).run()

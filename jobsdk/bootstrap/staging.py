@@ -44,13 +44,17 @@ def stage(plan: Dict[str, Any], run_dir: str, cache: str, tell: Tell) -> None:
     for name, given in plan["inputs"].items():
         if "literal" not in given:
             _stage_input(name, given, layout.input_value(plan, name, run_dir), run_dir, cache, tell)
-            tell("input_staged", name=name, uri=given["uri"])
+            tell("input_staged", name=name, uri=_shown(given["uri"]))
     for name, given in plan["outputs"].items():
         _prepare_output(name, given, layout.output_path(plan, name, run_dir), run_dir)
     os.makedirs(run_dir + "/outputs/default", exist_ok=True)
     config = plan["distribution"].get("config")
     if isinstance(config, dict):
-        events.write_json(layout.deepspeed_config(config, run_dir), config)
+        mask = os.umask(0o077)  # trackers' keys may stand in it
+        try:
+            events.write_json(layout.deepspeed_config(config, run_dir), config)
+        finally:
+            os.umask(mask)
 
 
 def _stage_input(name: str, given: Dict[str, Any], value: str, run_dir: str, cache: str, tell: Tell) -> None:
@@ -61,19 +65,28 @@ def _stage_input(name: str, given: Dict[str, Any], value: str, run_dir: str, cac
         try:
             uri, warning = download.fetch(uri, cache)
         except download.DownloadError as error:
-            raise StagingError("input %s: cannot download %s: %s" % (name, uri, error)) from error
+            raise StagingError("input %s: cannot download %s: %s" % (name, _shown(given["uri"]), error)) from error
         if warning:
-            tell("warning", message="input %s: %s" % (name, warning))
+            tell("warning", message="input %s: %s" % (name, _shown(warning)))
         if value == folder:  # not declared a file: a folder that holds what the URL gave
             value = "%s/%s" % (folder, os.path.basename(uri))
     elif layout.is_remote(uri):
         raise StagingError(
-            "input %s: %s can be read only where its cloud is; give a local path or an https URL" % (name, uri)
+            "input %s: %s can be read only where its cloud is; give a local path or an https URL" % (name, _shown(uri))
         )
     elif not os.path.exists(uri):
         raise StagingError("input %s: there is no %s" % (name, uri))
     os.makedirs(os.path.dirname(value), exist_ok=True)
-    os.symlink(uri, value)
+    _link(uri, value)
+
+
+def _shown(text: str) -> str:
+    """`text` that may hold the URI of an input, without its passwords and signatures."""
+    if "://" not in text:
+        return text
+    from . import secrets
+
+    return secrets.redacted(text)
 
 
 def _prepare_output(name: str, given: Dict[str, Any], path: str, run_dir: str) -> None:
@@ -86,4 +99,19 @@ def _prepare_output(name: str, given: Dict[str, Any], path: str, run_dir: str) -
         return
     os.makedirs(os.path.dirname(target) if is_file else target, exist_ok=True)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.symlink(target, path)
+    _link(target, path)
+
+
+def link_outputs(working_dir: str, run_dir: str) -> None:
+    """What a script leaves in ./outputs is an output of the job, as on Azure ML."""
+    link = os.path.join(working_dir, "outputs")
+    if not os.path.lexists(link):
+        _link(run_dir + "/outputs/default", link)
+
+
+def _link(target: str, link: str) -> None:
+    """Of several nodes with one folder the first makes the link; so does an earlier start of the job."""
+    try:
+        os.symlink(target, link)
+    except FileExistsError:
+        pass

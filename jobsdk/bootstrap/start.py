@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
-from . import contract, launchers, layout, processes
+from . import arming, contract, launchers, layout, processes
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from .preload import Preload
@@ -47,6 +47,7 @@ class Starter:
     def start(self, facts: contract.Facts) -> None:
         """Raises OSError where something cannot be started."""
         os.makedirs(layout.node_logs(facts.run_dir, self._node_rank), exist_ok=True)
+        arming.prepare(facts.run_dir)
         distribution = self._plan["distribution"]
         if distribution["type"] in ("mpi", "deepspeed"):
             launchers.write_hostfile(self._plan, facts)
@@ -60,7 +61,7 @@ class Starter:
             self._start_launcher(facts)
         else:
             ranks = self._ranks(facts)
-            if not (self._plan.get("preload") and ranks and self._start_preloaded(ranks, facts.run_dir)):
+            if not (self._plan.get("preload") and ranks and self._start_preloaded(ranks, facts)):
                 self._start_ranks(ranks)
 
     def _ranks(self, facts: contract.Facts) -> List[Rank]:
@@ -69,13 +70,15 @@ class Starter:
             Rank(
                 process,
                 dict(facts.inherited, **environment.environment(process)),
-                layout.rank_log(facts.run_dir, self._node_rank, process.rank),
+                layout.rank_log(facts.run_dir, self._node_rank, process.rank, facts.restart_count),
             )
             for process in contract.node_processes(self._plan, self._node_rank)
         ]
 
     def _start_ranks(self, ranks: List[Rank]) -> None:
         argv = processes.shell_argv(self._command)
+        if self._plan.get("preflight"):
+            argv = launchers.own_argv("preflight")
         for rank in ranks:
             self._began(processes.start(argv, rank.environment, rank.log), rank.process, rank.log)
 
@@ -84,21 +87,44 @@ class Starter:
         if started is None:
             return
         argv, extra = started
-        # The job's own variables may be settings of the launcher: OMPI_MCA_*, DS_*.
-        environment = dict(facts.inherited, **self._plan["environment"])
-        environment.update(extra, **self._control)
-        log = layout.launcher_log(facts.run_dir, self._node_rank)
+        environment = dict(self._of_launcher(facts), **extra)
+        log = layout.launcher_log(facts.run_dir, self._node_rank, facts.restart_count)
         self._began(processes.start(argv, environment, log), None, log)
+
+    def _of_launcher(self, facts: contract.Facts) -> Dict[str, str]:
+        """What a launcher finds on this node, and what it starts here from another one."""
+        environment = launchers.chosen(self._plan, facts)
+        environment.update(self._control, JOBSDK_RUN_DIR=facts.run_dir, JOBSDK_RUN_NAME=self._plan["run"])
+        environment[launchers.IO_DIR] = facts.io_dir
+        if contract.has_shell(self._plan):
+            given = environment.get("PATH", os.defpath)
+            environment["PATH"] = layout.shell_path(facts.run_dir, self._node_rank, given)
+        return environment
+
+    def prepare_shell(self, facts: contract.Facts) -> Dict[str, str]:
+        """Make the programs that lead to the other nodes; the environment of what those start here.
+
+        Raises OSError where they cannot be written.
+        """
+        from . import mpirun, shims
+
+        (address, port), token = self._control[launchers.CONTROL].split(), self._control[launchers.TOKEN]
+        shims.write(
+            shims.Place(layout.shell(facts.run_dir, self._node_rank), self._node_rank, address, int(port), token)
+        )
+        if self._plan["distribution"]["launcher"] in ("direct", "deepspeed"):
+            return dict(facts.inherited, **contract.Contract(self._plan, facts).of_node(self._node_rank))
+        return dict(self._of_launcher(facts), **mpirun.on_node(facts, self._node_rank))
 
     # -- ranks that are forked from one process ------------------------------------------------------------------
 
-    def _start_preloaded(self, ranks: List[Rank], run_dir: str) -> bool:
+    def _start_preloaded(self, ranks: List[Rank], facts: contract.Facts) -> bool:
         """Start the process that imports what the job says and forks the ranks; whether that could be done."""
         from . import preload
 
         if not preload.fits(self._command):
             return False  # as has been said before the run
-        log = layout.preload_log(run_dir, self._node_rank)
+        log = layout.preload_log(facts.run_dir, self._node_rank, facts.restart_count)
         try:
             self._preload = preload.Preload(self._plan["preload"], self._command, ranks, log)
         except (preload.Unfit, OSError) as reason:

@@ -24,6 +24,9 @@ _PYTHON_SCRIPT = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+)*\S*?python[0-9.]*(?=\s+
 #: Where the autotuner writes unless its configuration says where: what is in ./outputs is kept.
 _FOLDERS = {"exps_dir": "outputs/autotuning_exps", "results_dir": "outputs/autotuning_results"}
 
+#: Of MLflow's variables, which DeepSpeed hands on in words, those that are no secrets.
+_PUBLIC = frozenset(("MLFLOW_TRACKING_URI",))
+
 
 class TunerError(Exception):
     """The search cannot begin, or has found nothing."""
@@ -75,24 +78,42 @@ def _search(argv: List[str]) -> None:
     # Where it finds mlflow it asks for a run, and ends that; it is the job's own.
     sys.modules["mlflow"] = None  # type: ignore[assignment]
     runner: Any = importlib.import_module("deepspeed.launcher.runner")
-    # After each trial it would end what is left on the trial's nodes, by pdsh and ssh; that is this very machine.
+    # After each trial it would end by `pkill -f` what is left of it on its nodes, where others may have the same name;
+    # what a command of the job's own ssh has started ends with it.
     scheduler: Any = importlib.import_module("deepspeed.autotuning.scheduler")
     scheduler.clean_up = lambda *_: None
-    # No hostfile: with one, the launcher and those of the trials ask for ssh even to their own machine.
-    options = ["--hostfile", os.devnull, "--num_gpus", os.environ["LOCAL_SIZE"], "--autotuning", "tune"]
-    runner.main([*options, "--master_port", os.environ["MASTER_PORT"], *argv])
+    scheduler.TIMEOUT = 0.5  # seconds between two looks at a trial; 5 would be lost at every one, twice
+    if _spans():  # what the other nodes need of these they have; it would stand on command lines
+        for name in [name for name in os.environ if name.startswith("MLFLOW_TRACKING_") and name not in _PUBLIC]:
+            del os.environ[name]
+        options = ["--hostfile", os.environ["JOBSDK_HOSTFILE"], "--master_addr", os.environ["MASTER_ADDR"]]
+    else:  # no hostfile: with one, the launcher and those of the trials ask for ssh even to their own machine
+        options = ["--hostfile", os.devnull, "--num_gpus", os.environ["LOCAL_SIZE"]]
+    runner.main([*options, "--autotuning", "tune", "--master_port", os.environ["MASTER_PORT"], *argv])
+
+
+def _spans() -> bool:
+    """Whether there are several nodes: the launcher then reaches them by the job's own ssh and pdsh."""
+    return int(os.environ["NODE_COUNT"]) > 1
 
 
 def _train(argv: List[str], place: int, best: str, settings: Dict[str, Any]) -> int:
-    """Train with the best configuration, by the part of the launcher that starts the processes of one node."""
+    """Train with the best configuration, by the launcher; on one node by the part of it that starts its processes."""
     with open(best, encoding="utf-8") as file:
         found = json.load(file)
     argv[place] = best
+    if _spans():  # in words, as the trials have it: the other nodes may have no such file
+        argv[place] = base64.urlsafe_b64encode(json.dumps(found).encode()).decode()
     for key, option in (settings.get("arg_mappings") or {}).items():  # as for the trials
         if key in found and option in argv:
             argv[argv.index(option) + 1] = str(found[key])
+    port = ["--master_port", os.environ["MASTER_PORT"]]
+    if _spans():
+        nodes = ["--hostfile", os.environ["JOBSDK_HOSTFILE"], "--master_addr", os.environ["MASTER_ADDR"]]
+        code = subprocess.call([sys.executable, "-u", "-m", "deepspeed.launcher.runner", *nodes, *port, *argv])
+        return code if code >= 0 else 128 - code
     world = base64.urlsafe_b64encode(json.dumps({"localhost": list(range(int(os.environ["LOCAL_SIZE"])))}).encode())
-    options = ["--world_info", world.decode(), "--master_port", os.environ["MASTER_PORT"]]
+    options = ["--world_info", world.decode(), *port]
     code = subprocess.call([sys.executable, "-u", "-m", "deepspeed.launcher.launch", *options, *argv])
     return code if code >= 0 else 128 - code
 

@@ -1,13 +1,15 @@
-"""`jobsdk compute list | show`."""
+"""`jobsdk compute list | show | check | add | machines`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from jobsdk import compute as computes
-from jobsdk.cli.output import output_option, show_record, show_table
+from jobsdk.cli.options import Setting
+from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
 
 
@@ -35,17 +37,127 @@ def list_computes(form: str) -> None:
 @click.argument("name")
 @output_option()
 def show(name: str, form: str) -> None:
-    """Show one compute. Says what is wrong with its settings, if anything is."""
+    """Show one compute: its settings, and all that its type knows. Says what is wrong with them, if anything is."""
     chosen = computes.resolve(name)
     found = computes.configuration()
-    show_record(_record(found.computes[chosen.name], found.default), form)
+    record = _record(found.computes[chosen.name], found.default)
+    if form != "table":
+        show_data({**record, "settings_known": chosen.all_settings()}, form)
+        return
+    show_record({**record, "settings": None}, form)
+    rows = [(key, _brief(chosen.settings.get(key)), what) for key, what in chosen.all_settings().items()]
+    click.echo()
+    show_table(("SETTING", "VALUE", "MEANING"), rows)
+
+
+@compute.command()
+@click.argument("name")
+@output_option("table", "json")
+@click.pass_context
+def check(context: click.Context, name: str, form: str) -> None:
+    """Find out by asking whether jobs can be run on a compute now. Exit code 1 if something is wrong."""
+    chosen = computes.resolve(name)
+    checks = list(chosen.check())
+    if form == "json":
+        show_data({"name": chosen.name, "type": chosen.type, "checks": [one._asdict() for one in checks]}, form)
+    for one in checks if form == "table" else ():
+        level = click.style("ok   ", fg="green") if one.is_well else click.style("WRONG", fg="red")
+        click.echo(f"{level}  {one.what}: {one.found}")
+        if one.fix and not one.is_well:
+            click.echo(f"       Fix: {one.fix}")
+    if not checks and form == "table":
+        click.echo(
+            f"the type {chosen.type} has nothing to ask; jobsdk doctor --compute {chosen.name} runs something there"
+        )
+    context.exit(0 if all(one.is_well for one in checks) else 1)
+
+
+@compute.command()
+@click.argument("name")
+@click.option("--type", "kind", required=True, help="The type: local, slurm, kubernetes, ssh, or an installed one.")
+@click.option(
+    "--set", "given", type=Setting(), multiple=True, help="A setting: --set partition=gpu, --set network.gdr=true"
+)
+@click.option("--user", is_flag=True, help="Write it to your own computes.yml, not to the project's.")
+def add(name: str, kind: str, given: tuple[dict[str, Any], ...], user: bool) -> None:
+    """Add a compute to computes.yml: the project's (here or above; else it is made here), or your own."""
+    from pathlib import Path
+
+    from jobsdk.compute import editing
+
+    own = computes.user_file()
+    file = own if user else computes.project_file() or Path(computes.FILE).absolute()
+    settings = _nested(given)
+    others = computes.configuration().computes
+    editing.add(file, name, kind, settings)
+    click.echo(f"{file}: added {name}")
+    other = others[name].file if name in others else None
+    if other is not None and other != file:
+        say(f"warning: {other} has a compute {name}, too: {'yours' if user else 'that one'} is used")
+
+
+@compute.command()
+@click.argument("name", required=False)
+@output_option()
+def machines(name: str | None, form: str) -> None:
+    """List the kinds of machines that are known, or show one: Azure's, and those of machines: in computes.yml."""
+    from jobsdk.errors import ComputeError
+
+    catalogue = computes.catalogue()
+    if name is not None:
+        found = catalogue.find(name)
+        if found is None:
+            near = catalogue.nearest(name)
+            hint = f": did you mean {near!r}?" if near else "; jobsdk compute machines lists those that are"
+            raise ComputeError(f"there is no machine {name!r} in the catalogue{hint}")
+        sibling = None if found.has_infiniband else catalogue.sibling(found)
+        record = {**found._asdict(), "with_infiniband": sibling.name if sibling else None}
+        show_record(record, form)
+    elif form == "table":
+        rows = [(one.name, str(one.gpus or ""), one.gpu, _size(one.gpu_memory), str(one.cpus or ""), _size(one.memory),
+                 _size(one.infiniband) + ("" if one.sriov or not one.infiniband else " (no SR-IOV)"))
+                for one in catalogue]  # fmt: skip
+        show_table(("NAME", "GPUS", "GPU", "GPU GIB", "CORES", "GIB", "INFINIBAND GBIT/S"), rows)
+    else:
+        show_data([one._asdict() for one in catalogue], form)
+
+
+def _size(number: float) -> str:
+    return f"{number:g}" if number else ""
+
+
+def _brief(value: object) -> str:
+    """A setting as a cell of a table has it."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    import json
+
+    return json.dumps(value, default=str)
+
+
+def _nested(given: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """`network.gdr=true` and others as one mapping."""
+    settings: dict[str, Any] = {}
+    for one in given:
+        for path, value in one.items():
+            *above, last = path.split(".")
+            place = settings
+            for key in above:
+                place = place.setdefault(key, {})
+                if not isinstance(place, dict):
+                    raise click.UsageError(f"--set {path}: {key} has a value of its own.", click.get_current_context())
+            place[last] = value
+    return settings
 
 
 def _record(entry: computes.Entry, default: str) -> dict[str, Any]:
+    settings: Mapping[str, Any] = entry.settings
     return {
         "name": entry.name,
         "type": entry.type,
         "default": entry.name == default,
-        "settings": entry.settings,
+        "settings": settings,
         "file": str(entry.file) if entry.file else None,
     }

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobsdk.cli.options import compute_option, set_option
+from jobsdk.cli.options import compute_option, hang_timeout_option, set_option
 from jobsdk.cli.output import warn
 
+if TYPE_CHECKING:
+    from jobsdk.run import Run
+
 #: What torchrun calls the same; not shown in the help.
-_TORCHRUN = {"nnodes": "nodes", "nproc_per_node": "processes", "nproc-per-node": "processes"}
+_TORCHRUN = {
+    "nnodes": "nodes", "nproc_per_node": "processes", "nproc-per-node": "processes", "max_restarts": "max-restarts",
+}  # fmt: skip
 
 
 @click.command(
@@ -34,6 +39,10 @@ _TORCHRUN = {"nnodes": "nodes", "nproc_per_node": "processes", "nproc-per-node":
     metavar="MODULES",
     help="Modules, with commas between, that each node imports once; the processes are forked from there.",
 )
+@click.option(
+    "--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="Starts after a failure, at most."
+)
+@hang_timeout_option()
 @compute_option()
 @set_option()
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -44,13 +53,16 @@ def run(
     processes: int | None,
     distribution: str,
     preload: str | None,
+    max_restarts: int,
+    hang_timeout: float | None,
     compute: str | None,
     settings: tuple[dict[str, Any], ...],
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND in this folder as the processes of one job, show what they write, and exit with the job's code.
 
-    On the local compute the code is used in place, without a copy. An example:
+    The code is used in place where the compute sees this folder (local, Slurm
+    without a login node); elsewhere a copy of it is sent. An example:
 
         jobsdk run --nodes 2 --processes 4 -- python train.py --epochs 3
     """
@@ -69,6 +81,10 @@ def run(
         if distribution == "tensorflow":
             raise click.UsageError("TensorFlow runs one worker on each node: use --nodes.", context)
         fields["distribution"]["process_count_per_instance"] = processes
+    if max_restarts:
+        fields["max_restarts"] = max_restarts
+    if hang_timeout is not None:
+        fields["limits"] = {"hang_timeout": hang_timeout}
     if preload is not None:
         fields["preload"] = [module.strip() for module in preload.split(",")]
     if settings:
@@ -79,11 +95,17 @@ def run(
         from jobsdk.job.command import CommandJob
 
         job = CommandJob(**fields)
+    from jobsdk import compute as computes
     from jobsdk.cli.streaming import own
     from jobsdk.client import JobOperations
 
     operations, name = JobOperations(), job.name or name
-    context.exit(own(lambda: operations.create_or_update(job, name=name, compute=compute, in_place=True, warn=warn)))
+
+    def submit() -> Run:
+        in_place = computes.resolve(compute or job.compute).can_run_in_place
+        return operations.create_or_update(job, name=name, compute=compute, in_place=in_place, warn=warn)
+
+    context.exit(own(submit))
 
 
 def _start_ahead() -> str:

@@ -21,6 +21,11 @@ def show(name: str, form: str) -> None:
     record = run_record(run)
     if form == "table":
         record["metrics"] = last_values(run.metrics)
+        if run.report.get("cause"):
+            from jobsdk.card import text
+
+            record["message"] = ""
+            record["failure"] = text(run.report, run.name)
     else:
         record["metrics"] = metric_records(run.metrics)
         record["report"] = run.report or None

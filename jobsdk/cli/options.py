@@ -51,22 +51,47 @@ def job_options(function: Any) -> Any:
     return function
 
 
+class Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A length of time: seconds, or `5m`."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from jobsdk.job.durations import seconds
+
+        found = seconds(value)
+        if found is None or found <= 0:
+            self.fail(f"{value!r} is no length of time: write seconds, or 90s, 5m, 1h30m", param, ctx)
+        return found
+
+
+def hang_timeout_option() -> Decorator:
+    return click.option(
+        "--hang-timeout",
+        type=Seconds(),
+        help="End the job, showing where all ranks are, once none has written output or used the processor for so "
+        "long: seconds, or 5m.  [default: off]",
+    )
+
+
 def compute_option() -> Decorator:
     return click.option("--compute", metavar="NAME", help="Where to run instead of where the job says.")
 
 
 def read(
-    file: str, settings: tuple[dict[str, Any], ...], strict: bool
+    file: str, settings: tuple[dict[str, Any], ...], strict: bool, compute: str | None = None
 ) -> tuple[CommandJob | None, tuple[Finding, ...]]:
-    """The job of a file (None if it cannot be one) and everything that was found in it."""
+    """The job of a file (None if it cannot be one), for `compute` where that is given, and everything found in it."""
     from jobsdk.job.yaml_file import read_job
 
+    if compute is not None:  # what is right may depend on where it runs
+        settings = (*settings, {"compute": compute})
     return read_job(sys.stdin if file == "-" else file, settings, strict=strict)
 
 
-def load(file: str, settings: tuple[dict[str, Any], ...], strict: bool) -> CommandJob:
+def load(file: str, settings: tuple[dict[str, Any], ...], strict: bool, compute: str | None = None) -> CommandJob:
     """The job of a file. Raises ValidationError with everything that was found if it is not valid."""
-    job, findings = read(file, settings, strict)
+    job, findings = read(file, settings, strict, compute)
     if job is None or any(finding.is_error for finding in findings):
         from jobsdk.errors import ValidationError
 

@@ -46,8 +46,15 @@ def show(data: Any, form: str) -> None:
     else:
         import yaml
 
+        class Dumper(yaml.SafeDumper):
+            """A script is shown line by line."""
+
+        def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+            return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+        Dumper.add_representer(str, text)
         plain = json.loads(json.dumps(data, default=str))
-        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(yaml.dump(plain, Dumper=Dumper, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], dispensable: Sequence[str] = ()) -> None:

@@ -22,14 +22,12 @@ DETACHED = 0
 
 def finish(run: Run) -> int:
     """The exit code for a run that has ended, after saying on stderr why it failed."""
-    from jobsdk.run import failure_text
-
     state = run.state()
     if state.status != "Completed":
+        from jobsdk.card import text
+
         report = run.report
-        say(f"error: {failure_text(report, run.name)}")
-        if (report.get("cause") or {}).get("rank") is not None:
-            say(f"logs: {run.folder.logs}")
+        say(f"error: {text(report, run.name, run.folder.logs if report.get('cause') else None)}")
     return state.exit_code if state.exit_code is not None else 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from jobsdk.cli.options import compute_option, job_options, load, read
+from jobsdk.cli.options import compute_option, hang_timeout_option, job_options, load, read
 from jobsdk.cli.output import output_option, say, say_findings, show, show_record, warn
 
 Settings = tuple[dict[str, Any], ...]
@@ -16,6 +16,7 @@ Settings = tuple[dict[str, Any], ...]
 @job_options
 @click.option("--name", help="The run's name instead of the job's.")
 @compute_option()
+@hang_timeout_option()
 @click.option("--build-env", is_flag=True, help="Build the job's environment from its conda file or requirements.")
 @click.option("--stream", is_flag=True, help="Show what the ranks write, and exit with the job's code.")
 @click.option("--wait", is_flag=True, help="Wait for the end, and exit with the job's code.")
@@ -29,6 +30,7 @@ def create(
     strict: bool,
     name: str | None,
     compute: str | None,
+    hang_timeout: float | None,
     build_env: bool,
     stream: bool,
     wait: bool,
@@ -38,9 +40,11 @@ def create(
     """Submit the job of FILE. Prints the run's name and returns at once; the run goes on by itself."""
     from jobsdk.client import JobOperations
 
-    job = load(file, settings, strict)
+    if hang_timeout is not None:
+        settings = (*settings, {"limits.hang_timeout": hang_timeout})
+    job = load(file, settings, strict, compute)
     jobs = JobOperations()
-    compiled = jobs.compile(job, name=name, compute=compute, build_env=build_env, strict=strict)
+    compiled = jobs.compile(job, name=name, build_env=build_env, strict=strict)
     if save_as is not None:
         compiled.job.dump(save_as)
     run = jobs.submit(compiled, warn)
@@ -72,13 +76,11 @@ def validate(
     context: click.Context, file: str, settings: Settings, strict: bool, compute: str | None, form: str
 ) -> None:
     """Say everything that is wrong or doubtful in FILE, without network. Exit code 0 if it is valid, 2 if not."""
-    job, found = read(file, settings, strict)
+    job, found = read(file, settings, strict, compute)
     findings = list(found)
     if job is not None and not any(finding.is_error for finding in findings):
         from jobsdk.client import compute_findings
 
-        if compute is not None:
-            job.compute = compute
         findings += compute_findings(job)
     errors = sum(finding.is_error for finding in findings)
     if form == "table":
@@ -101,9 +103,7 @@ def explain(file: str, settings: Settings, strict: bool, compute: str | None, ra
     from jobsdk.explain import explain as explain_job
     from jobsdk.logs import parse_ranks
 
-    job = load(file, settings, strict)
-    if compute is not None:
-        job.compute = compute
+    job = load(file, settings, strict, compute)
     explanation = explain_job(job)
     say_findings(compute_findings(job))
     try:
@@ -121,7 +121,7 @@ def explain(file: str, settings: Settings, strict: bool, compute: str | None, ra
 @click.option("--name", help="The run's name instead of the job's.")
 @compute_option()
 @click.option("--build-env", is_flag=True, help="As for create.")
-@output_option("yaml", "json")
+@output_option("yaml", "json", "native")
 def compile_job(
     file: str,
     settings: Settings,
@@ -131,10 +131,16 @@ def compile_job(
     build_env: bool,
     form: str,
 ) -> None:
-    """Show what the compute would be given for the job. Nothing is submitted."""
+    """Show what the compute would be given for the job. Nothing is submitted.
+
+    `-o native` shows only what the engine itself reads: an sbatch script, Kubernetes manifests.
+    """
     from jobsdk.client import JobOperations
 
-    job = load(file, settings, strict)
-    compiled = JobOperations().compile(job, name=name, compute=compute, build_env=build_env, strict=strict)
+    job = load(file, settings, strict, compute)
+    compiled = JobOperations().compile(job, name=name, build_env=build_env, strict=strict)
     say_findings(compiled.warnings)
-    show(compiled.spec, form)
+    if form == "native":
+        click.echo(compiled.compute.native(compiled.native), nl=False)
+    else:
+        show(compiled.native, form)

@@ -3,6 +3,8 @@
     default: cluster            # where jobs that name no compute go; without it, local
     computes:
       cluster: {type: slurm, partition: gpu}
+    machines:                   # kinds of machines besides those that jobsdk knows: see jobsdk.machines
+      big-node: {gpus: 8, gpu: A100, infiniband: 200}
 
 The file is looked for in the working directory and above it, and in `$XDG_CONFIG_HOME/jobsdk`; what the latter says
 wins. `local` is always there.
@@ -20,12 +22,19 @@ from jobsdk.job.paths import working_directory
 
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
+    from jobsdk.machines import Catalogue
     from jobsdk.runs import RunFolder
 
 FILE = "computes.yml"
+_KEYS = ("default", "computes", "machines")
 LOCAL = "local"
 _GROUP = "jobsdk.compute"  # the entry points of types that other packages bring
-_BUILT_IN = {LOCAL: "jobsdk.compute.local:LocalCompute"}
+_BUILT_IN = {
+    LOCAL: "jobsdk.compute.local:LocalCompute",
+    "slurm": "jobsdk.compute.slurm:SlurmCompute",
+    "kubernetes": "jobsdk.compute.kubernetes:KubernetesCompute",
+    "ssh": "jobsdk.compute.ssh:SshCompute",
+}
 
 
 class Entry(NamedTuple):
@@ -38,11 +47,13 @@ class Entry(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """All computes, and the name of the default with the file that it is from (None: no file names one)."""
+    """All computes, the name of the default with the file that it is from (None: no file names one), and the
+    machines that the files describe."""
 
     default: str
     computes: dict[str, Entry]
     default_file: Path | None
+    machines: dict[str, dict[str, Any]]
 
 
 def user_file() -> Path:
@@ -51,7 +62,8 @@ def user_file() -> Path:
     return (Path(folder) if os.path.isabs(folder) else Path.home() / ".config") / "jobsdk" / FILE
 
 
-def _project_file() -> Path | None:
+def project_file() -> Path | None:
+    """The project's computes.yml: in the working directory or above it."""
     here = working_directory()
     while not os.path.isfile(os.path.join(here, FILE)):
         here, below = os.path.dirname(here), here
@@ -64,21 +76,31 @@ def configuration() -> Configuration:
     """All computes there are. Raises ComputeError for a file that cannot be read."""
     default, default_file = LOCAL, None
     computes = {LOCAL: Entry(LOCAL, LOCAL, {}, None)}
-    for file in (_project_file(), user_file()):
+    machines: dict[str, dict[str, Any]] = {}
+    for file in (project_file(), user_file()):
         if file is not None and file.is_file():
-            content = _read(file)
+            content = read(file)
             if content.get("default"):
                 default, default_file = _bare(content["default"]), file
             for name, settings in (content.get("computes") or {}).items():
                 computes[name] = _entry(str(name), settings, file)
-    return Configuration(default, computes, default_file)
+            machines.update(content.get("machines") or {})
+    return Configuration(default, computes, default_file, machines)
 
 
-def _read(file: Path) -> Mapping[str, Any]:
+def catalogue() -> Catalogue:
+    """All kinds of machines that are known here. Raises ComputeError as `configuration` does."""
+    from jobsdk.machines import known
+
+    return known().joined(configuration().machines)
+
+
+def read(file: Path, text: bytes | None = None) -> Mapping[str, Any]:
+    """The content of a computes.yml, or of `text` that is to be one. Raises ComputeError for what is wrong in it."""
     import yaml
 
     try:
-        content = yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        content = yaml.load(file.read_bytes() if text is None else text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, ValueError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
@@ -86,7 +108,9 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise ComputeError(f"{place}: cannot be read: {what}") from None
     content = {} if content is None else content
     if not isinstance(content, dict):
-        raise ComputeError(f"{file}: must be a mapping with the keys default and computes")
+        from jobsdk.job.findings import one_of
+
+        raise ComputeError(f"{file}: must be a mapping with the keys {one_of(_KEYS)}")
     mistakes = list(_mistakes(content))
     if mistakes:
         raise ComputeError("\n".join(f"{file}: {mistake}" for mistake in mistakes))
@@ -95,9 +119,15 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 def _mistakes(content: Mapping[Any, Any]) -> Iterator[str]:
     """Everything that is wrong in the content of a file."""
+    from jobsdk.job.findings import one_of
+
     for key in content:
-        if key not in ("default", "computes"):
-            yield f"there is no key {key!r} here: the keys are default and computes"
+        if key not in _KEYS:
+            yield f"there is no key {key!r} here, only {one_of(_KEYS)}"
+    if content.get("machines") is not None:
+        from jobsdk.machines import mistakes
+
+        yield from mistakes(content["machines"])
     default, named = content.get("default"), content.get("computes")
     if default is not None and not isinstance(default, str):
         yield "default must be a name"
@@ -127,15 +157,15 @@ def resolve(name: str | None) -> Compute:
     if wanted not in found.computes:
         raise ComputeError(_unknown(wanted, found, is_default=not name))
     entry = found.computes[wanted]
-    return _type(entry.type, entry.file)(entry.name, entry.settings)
+    return type_of(entry.type, entry.file)(entry.name, entry.settings)
 
 
 def of_run(run: RunFolder) -> Compute:
-    """The compute that a run was submitted to."""
+    """The compute that a run was submitted to, as it was configured then."""
     native = run.read_json("native.json")
-    if native.get("type", LOCAL) == LOCAL:
-        return _type(LOCAL, None)(native.get("compute", LOCAL), {})
-    return resolve(native["compute"])
+    kind = native.get("type", LOCAL)
+    settings = {} if kind == LOCAL else run.read_json("compute.json")
+    return type_of(kind)(native.get("compute", LOCAL), settings)
 
 
 def types() -> list[str]:
@@ -152,17 +182,22 @@ def _unknown(name: str, found: Configuration, *, is_default: bool) -> str:
     origin = f", the default in {found.default_file}" if is_default else ""
     return (
         f"there is no compute {show(name)}{origin}{f': did you mean {near!r}?' if near else '.'} Fix: add it to "
-        f"{_project_file() or user_file()} as 'computes: {{{name[:60]}: {{type: TYPE}}}}' "
+        f"{project_file() or user_file()} as 'computes: {{{name[:60]}: {{type: TYPE}}}}' "
         f'(types here: {", ".join(types())}), or use --compute {LOCAL} (in Python compute="{LOCAL}")'
     )
 
 
-def _type(name: str, file: Path | None) -> type[Compute]:
+def type_of(name: str, file: Path | None = None) -> type[Compute]:
+    """The class of a type of compute, which `file` asks for. Raises ComputeError where it cannot be had."""
     import importlib
 
     if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].partition(":")
-        found: type[Compute] = getattr(importlib.import_module(module), attribute)
+        try:
+            found: type[Compute] = getattr(importlib.import_module(module), attribute)
+        except ImportError as error:  # of the engine's own library
+            text = f"the compute type {name} cannot be used here: {error}. Fix: pip install 'jobsdk[{name}]'"
+            raise ComputeError(text) from error
         return found
     from importlib.metadata import entry_points
 
@@ -172,4 +207,9 @@ def _type(name: str, file: Path | None) -> type[Compute]:
         except Exception as error:  # another package's import may fail in any way
             raise ComputeError(f"the compute type {name} ({entry.value}) cannot be loaded: {error}") from error
         return found
-    raise ComputeError(f"{file}: there is no compute type {name!r}; installed are {', '.join(types())}")
+    from jobsdk.job.findings import nearest
+
+    near = nearest(name, types())
+    hint = f": did you mean {near!r}?" if near else ";"
+    place = f"{file}: " if file else ""
+    raise ComputeError(f"{place}there is no compute type {name!r}{hint} installed are {', '.join(types())}")

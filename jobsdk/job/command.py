@@ -20,6 +20,7 @@ from jobsdk.job.kinds import AsText, ListOf, LocalPath, MappingOf, Rewrite, Text
 from jobsdk.job.model import Model, Nested, field
 from jobsdk.job.paths import local_path, relative_to, working_directory
 from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings
+from jobsdk.job.restarts import Restarts
 from jobsdk.job.services import SERVICE, JobService
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _note_errors(make: Callable[[], object], report: Report) -> None:
         report.findings += error.findings
 
 
-class CommandJob(Model, hints=_HINTS):
+class CommandJob(Restarts, hints=_HINTS):
     """A job that runs a command on one or more nodes. Fields are those of Azure ML's command job.
 
     A job can always be changed by assignment; every assignment is judged at once and raises `ValidationError` if the
@@ -130,6 +131,12 @@ class CommandJob(Model, hints=_HINTS):
         ),
         default_factory=dict,
         doc="Environment variables of every process.",
+    )
+    secrets: list[str] = field(
+        ListOf(Text(_ENVIRONMENT_NAME, says="the name of an environment variable")),
+        default_factory=list,
+        doc="Names of environment variables whose values are secret (jobsdk's own): taken from environment_variables, "
+        "else from the submitter's environment, and stored nowhere but for the time of the run.",
     )
     inputs: dict[str, Input | Value] = field(INPUTS, default_factory=dict, doc="Values, files and folders to read.")
     outputs: dict[str, Output] = field(OUTPUTS, default_factory=dict, doc="Files and folders to write.")
@@ -270,9 +277,17 @@ class CommandJob(Model, hints=_HINTS):
         self.resources = JobResourceConfiguration(**{**_fields_of(self.resources), **given})
 
     @_explicit
-    def set_limits(self, *, timeout: int | None = None) -> None:
+    def set_limits(
+        self,
+        *,
+        timeout: int | None = None,
+        hang_timeout: float | str | None = None,
+        grace_period: float | str | None = None,
+        rendezvous_timeout: float | str | None = None,
+    ) -> None:
         """Sets the limits; see `CommandJobLimits`."""
-        self.limits = CommandJobLimits(timeout=timeout)
+        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        self.limits = CommandJobLimits(**given)
 
     @_explicit
     def set_queue_settings(self, *, job_tier: str | None = None, priority: str | None = None) -> None:
@@ -323,6 +338,11 @@ class CommandJob(Model, hints=_HINTS):
             return NotImplemented
         return self.to_dict(self._absolute) == other.to_dict(other._absolute)
 
+    def __repr__(self) -> str:
+        from jobsdk.job.secret_rules import shown
+
+        return super(CommandJob, shown(self)).__repr__()
+
     def _absolute(self, path: str) -> str:
         return str(self.resolve(path))
 
@@ -360,6 +380,7 @@ def command(
     experiment_name: str | None = None,
     environment: str | Environment | Mapping[str, Any] | None = None,
     environment_variables: Mapping[str, Any] | None = None,
+    secrets: Sequence[str] | None = None,
     distribution: Distribution | Mapping[str, Any] | None = None,
     compute: str | None = None,
     inputs: Mapping[str, Any] | None = None,
@@ -372,6 +393,9 @@ def command(
     max_instance_count: int | None = None,
     gpus_per_process: int | None = None,
     timeout: int | None = None,
+    hang_timeout: float | str | None = None,
+    grace_period: float | str | None = None,
+    rendezvous_timeout: float | str | None = None,
     code: str | os.PathLike[str] | None = None,
     identity: Identity | Mapping[str, Any] | None = None,
     is_deterministic: bool = True,
@@ -382,13 +406,18 @@ def command(
     resources: JobResourceConfiguration | Mapping[str, Any] | None = None,
     limits: CommandJobLimits | Mapping[str, Any] | None = None,
     preload: str | Sequence[str] | None = None,
+    max_restarts: int | None = None,
+    max_preemptions: int | None = None,
+    restart_delay: float | str | None = None,
+    retry_on: int | str | Sequence[int | str] | None = None,
+    never_retry_on: int | str | Sequence[int | str] | None = None,
     queue_settings: QueueSettings | Mapping[str, Any] | None = None,
 ) -> CommandJob:
     """A job that runs a command; the parameters are those of Azure ML's `command()`, and the fields of `CommandJob`.
 
-    `instance_count` to `gpus_per_process` are fields of `resources`, `timeout` (seconds) of `limits`, `job_tier` and
-    `priority` of `queue_settings`; both ways of writing them mean the same, and writing one twice with different
-    values is an error. `is_deterministic` is accepted and has no effect. Raises `ValidationError`.
+    `instance_count` to `gpus_per_process` are fields of `resources`, `timeout` to `rendezvous_timeout` of `limits`,
+    `job_tier` and `priority` of `queue_settings`; both ways of writing them mean the same, and writing one twice with
+    different values is an error. `is_deterministic` is accepted and has no effect. Raises `ValidationError`.
     """
     given = dict(locals())
     given.pop("is_deterministic")

@@ -83,9 +83,13 @@ def _imports_mpi4py(path: FilePath) -> bool:
         return False
 
 
-@rule("inputs.*")
+@rule("inputs.*", "compute")
 def input_paths_exist(job: CommandJob, report: Report) -> None:
-    """A local input exists, is what its type says, and can be read where the job runs."""
+    """A local input exists, is what its type says, and can be read where the job runs.
+
+    A job that names another compute than this machine may name absolute paths that only that one has.
+    """
+    elsewhere = job.compute is not None and job.compute.removeprefix("azureml:") != "local"
     for name, item in job.inputs.items():
         if not isinstance(item, Input) or item.path is None or not is_local(item.path):
             continue
@@ -93,6 +97,10 @@ def input_paths_exist(job: CommandJob, report: Report) -> None:
         if item.mode == "direct":
             message = "a local path cannot be passed on as it is: no node would find it"
             report.error((*path, "mode"), message, "write ro_mount or download")
+        if elsewhere and os.path.isabs(item.path) and not os.path.exists(item.path):
+            message = f"there is no {show(item.path)} on this machine; it is taken as a path of the job's nodes"
+            report.warn((*path, "path"), message)
+            continue
         if not _exists(job, report, (*path, "path"), item.path):
             continue
         is_folder = os.path.isdir(job.resolve(item.path))

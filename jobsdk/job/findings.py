@@ -154,7 +154,9 @@ def shorten(text: str, limit: int, *, keep_end: bool = False) -> str:
 def show(value: object, limit: int = 60) -> str:
     """A value as messages show it; never long, and never slow for a huge value."""
     if isinstance(value, str):
-        return repr(shorten(value, limit))
+        from jobsdk.bootstrap.secrets import redacted
+
+        return repr(shorten(redacted(value[: 4 * limit]), limit))
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "nothing"}[value]
     if isinstance(value, int) and value.bit_length() > 200:

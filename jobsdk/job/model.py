@@ -78,7 +78,7 @@ class Model:
         declared = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
         for name in declared:
             delattr(cls, name)
-        cls._fields = {**cls._fields, **declared}
+        cls._fields = {**declared, **{name: spec for name, spec in cls._fields.items() if name not in declared}}
         cls._hints = hints or {}
 
     def __init__(self, **values: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobsdk.job.durations import Duration
 from jobsdk.job.kinds import Integer, ListOf, PlainMapping, Text
 from jobsdk.job.model import Model, field
 
@@ -42,12 +43,28 @@ class JobResourceConfiguration(Model, hints=_HINTS):
 
 
 class CommandJobLimits(Model):
-    """Limits of a job, as Azure ML has them."""
+    """Limits of a job. `timeout` is Azure ML's, the others are jobsdk's own."""
 
     timeout: int | None = field(
         Integer(1, fix="write it in seconds, as 3600 for an hour"),
         default=None,
         doc="The longest that the job may run, in seconds.",
+    )
+    hang_timeout: float | None = field(
+        Duration(0.1),
+        default=None,
+        doc="The job counts as hanging when for so long (seconds, or text such as 5m) no rank has written output or "
+        "used the processor. Not given: it is not watched for that.",
+    )
+    grace_period: float | None = field(
+        Duration(),
+        default=None,
+        doc="Seconds between SIGTERM and SIGKILL when the job is stopped, or text such as 30s. Not given: 10.",
+    )
+    rendezvous_timeout: float | None = field(
+        Duration(1.0),
+        default=None,
+        doc="Seconds that nodes wait for one another, or text such as 10m. Not given: 600, as torchrun's.",
     )
 
 

@@ -39,7 +39,7 @@ def rule(*reads: str) -> Callable[[Rule], Rule]:
 
 def judge(job: CommandJob, report: Report) -> None:
     """Applies all rules to a job; the report has what is already known to be wrong with its fields."""
-    from jobsdk.job import deepspeed_rules, file_rules, tensorflow_rules  # noqa: F401  (register their rules)
+    from jobsdk.job import deepspeed_rules, file_rules, secret_rules, tensorflow_rules  # noqa: F401  (register their rules)
 
     broken = {_meant(job, finding.path)[:2] for finding in report.findings if finding.is_error}
     for reads, function in RULES:
@@ -230,6 +230,23 @@ def master_port_is_a_port(job: CommandJob, report: Report) -> None:
     if isinstance(port, str) and not (re.fullmatch("[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
         path = ("environment_variables", "MASTER_PORT")
         report.error(path, f"is no port: {show(port)}", "write a number from 1 to 65535, or leave it to jobsdk")
+
+
+@rule("max_restarts", "retry_on", "never_retry_on")
+def _rules_of_restarts_have_an_effect(job: CommandJob, report: Report) -> None:
+    from jobsdk.bootstrap.known_errors import CLASSES
+
+    for name in ("retry_on", "never_retry_on"):
+        given = getattr(job, name)
+        if given is None:
+            continue
+        if not job.max_restarts:
+            report.warn((name,), "has no effect: max_restarts is 0", "set max_restarts")
+        for one in given if isinstance(given, list) else [given]:
+            near = nearest(one, CLASSES) if isinstance(one, str) and one not in CLASSES else None
+            if near and re.fullmatch("[a-z]+(_[a-z]+)+", str(one)):
+                fix = f"did you mean '{near}'?"
+                report.warn((name,), f"{show(one)} is no class of failures, and is looked for in the output", fix)
 
 
 @rule("inputs.*")

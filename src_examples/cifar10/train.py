@@ -85,8 +85,7 @@ def main() -> None:
     sampler = DistributedSampler(training, num_replicas=world_size, rank=rank)
     loader = DataLoader(training, batch_size=args.batch_size, sampler=sampler, num_workers=args.workers)
     net = Net().to(device)
-    model = DistributedDataParallel(net, device_ids=[device] if on_gpu else None) if world_size > 1 else net
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=args.learning_rate)
     loss_of = nn.CrossEntropyLoss()
 
     first = 1
@@ -100,7 +99,12 @@ def main() -> None:
 
     for epoch in range(first, args.epochs + 1):
         started = time.monotonic()
+        # What an epoch does depends on its number and on the checkpoint before it alone, so that a run that goes on
+        # from there ends bit for bit as an unbroken one. DDP is made anew since it adds up its first step in an order
+        # of its own; where rounding does not matter, one for all epochs will do.
         sampler.set_epoch(epoch)
+        torch.manual_seed(epoch * world_size + rank)
+        model = DistributedDataParallel(net, device_ids=[device] if on_gpu else None) if world_size > 1 else net
         losses = torch.zeros(2, device=device)  # sum and number
         for step, (images, labels) in enumerate(loader, start=1):
             loss = loss_of(model(images.to(device)), labels.to(device))
@@ -113,7 +117,7 @@ def main() -> None:
         mean = total(losses, world_size)
         if rank == 0:
             seconds = time.monotonic() - started
-            print(f"epoch {epoch}/{args.epochs} loss {(mean[0] / mean[1]).item():.4f} ({seconds:.2f} s)", flush=True)
+            print(f"epoch {epoch}/{args.epochs} loss {(mean[0] / mean[1]).item():.6f} ({seconds:.2f} s)", flush=True)
             if checkpoint:
                 save({"epoch": epoch, "model": net.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint)
 

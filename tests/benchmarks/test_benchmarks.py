@@ -28,7 +28,11 @@ EXPECTED = {
     "logs": {"lines per second": rf"{NUMBER} lines/s", "lines lost": "0", "lines torn": "0"},
     "plan_scale": {"explain, 1,024 ranks": SECONDS, "compiled job's size, 1,024 ranks": rf"{NUMBER} bytes"},
     "snapshot": {"unchanged, and 300 in an ignored folder": SECONDS},
-    "failure": {"until the whole job has ended": SECONDS, "exit code (the rank's was 3)": "3"},
+    "failure": {
+        "job ended, 2 nodes x 2": SECONDS,
+        "cause named, 1 node x 4": SECONDS,
+        "exit code (the rank's was 3), 1 node x 4": "3",
+    },
 }
 
 

@@ -20,7 +20,8 @@ def plan(command_text: str, nodes: int = 2, distribution: dict[str, Any] | None 
         "plan": 1, "run": "run", "display_name": "run", "experiment": None, "command": [command_text], "nodes": nodes,
         "distribution": distribution or PYTORCH, "environment": {}, "inputs": {}, "outputs": {},
         "preload": [], "gpus_per_process": None, "timeout_s": None, "grace_s": 5.0,
-        "rendezvous_timeout_s": 60.0, **more,
+        "rendezvous_timeout_s": 60.0, "hang_timeout_s": None, "heartbeat_s": 15.0, "secrets": [],
+        "restarts": {"max": 0, "max_preemptions": 0, "delay_s": 0.0, "retry_on": [], "never_retry_on": []}, **more,
     }  # fmt: skip
 
 
@@ -33,6 +34,7 @@ class LocalRun:
         the_plan: dict[str, Any],
         argv: list[str] | None = None,
         work: Path | None = None,
+        remove_work: bool = False,
         **env: str,
     ) -> None:
         self.folder = folder
@@ -42,6 +44,8 @@ class LocalRun:
         (folder / "plan.json").write_text(json.dumps(the_plan))
         native = {"working_dir": str(work), "in_place": True}
         (folder / "native.json").write_text(json.dumps(native))
+        if remove_work:
+            work.rmdir()
         self.process = subprocess.Popen(
             argv or command("local", str(folder)),
             env={**os.environ, "JOBSDK_RUN_DIR": str(folder), **env},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from hypothesis import given
@@ -101,6 +102,7 @@ def test_everything_a_single_pytorch_process_gets() -> None:
         "AZUREML_RUN_ID": "run", "AZUREML_NODE_COUNT": "1", "AZUREML_CR_NODE_RANK": "0",
         "AZUREML_PROCESS_NAME": "rank_0", "AZ_BATCH_HOST_LIST": "10.0.0.0",
         "JOBSDK_RUN_NAME": "run", "JOBSDK_RUN_DIR": "/run", "JOBSDK_RESTART_COUNT": "0",
+        "PYTHONPATH": "/run/python-armed",
         "MLFLOW_TRACKING_URI": "file:///run/mlruns", "MLFLOW_RUN_ID": "run", "MLFLOW_EXPERIMENT_NAME": "Default",
         "MLFLOW_EXPERIMENT_ID": "0", "MLFLOW_ALLOW_FILE_STORE": "true",
     }  # fmt: skip
@@ -108,7 +110,7 @@ def test_everything_a_single_pytorch_process_gets() -> None:
 
 def test_mpi_adds_what_an_azure_mpi_job_sees() -> None:
     env = environments(plan("x", 2, {"type": "mpi", "processes": 2, "launcher": "direct"}))[3]
-    added = {name: value for name, value in env.items() if name.startswith(("OMPI", "AZ_BATCH"))}
+    added = {name: value for name, value in env.items() if name.startswith(("OMPI_COMM", "AZ_BATCH"))}
     assert added == {
         "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
         "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_NODE_RANK": "1", "AZ_BATCH_MASTER_NODE": "10.0.0.0:20000",
@@ -116,11 +118,37 @@ def test_mpi_adds_what_an_azure_mpi_job_sees() -> None:
     }  # fmt: skip
 
 
+def test_a_users_own_mpirun_is_told_how_to_reach_the_nodes() -> None:
+    direct = {"type": "mpi", "processes": 2, "launcher": "direct"}
+    env = environments(plan("x", 2, direct, environment={"OMPI_MCA_plm_rsh_agent": "mine"}))[3]
+    assert env["PATH"] == f"/run/remote-shell/node-1:{os.defpath}"
+    assert (env["OMPI_MCA_plm_rsh_agent"], env["PRTE_MCA_plm_ssh_agent"]) == ("mine", "jobsdk-ssh")
+    assert env["OMPI_MCA_btl_tcp_if_include"] == "10.0.0.0/31"
+    alone, launched = (
+        environments(plan("x", 1, direct))[0],
+        environments(plan("x", 2, {**direct, "launcher": "hydra"}))[0],
+    )
+    assert not {name for name in [*alone, *launched] if "_MCA_" in name}
+
+
+def test_what_others_start_on_a_node_is_told_of_the_node_and_of_no_rank() -> None:
+    direct = {"type": "deepspeed", "processes": 2, "launcher": "direct"}
+    the_plan = plan("x", 2, direct, environment={"MINE": "1"}, gpus_per_process=1)
+    addresses = ["10.0.0.0", "10.0.0.1"]
+    facts = contract.Facts(addresses, [[1], [1]], "", 8, "eth0", ["0", "1"], {}, "/run", "/run")
+    env = contract.Contract(the_plan, facts).of_node(1)
+    assert (env["NODE_RANK"], env["MASTER_ADDR"], env["MINE"], env["OMP_NUM_THREADS"]) == ("1", "10.0.0.0", "1", "4")
+    assert env["PATH"].startswith("/run/remote-shell/node-1:")
+    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_RUN_ID"} & set(env)
+
+
 def test_deepspeed_is_the_pytorch_set_and_its_own() -> None:
     kind = {"processes": 2, "launcher": "direct"}
     pytorch = environments(plan("x", 2, {"type": "pytorch", **kind}))[3]
     deepspeed = environments(plan("x", 2, {"type": "deepspeed", **kind}))[3]
-    own = {"CROSS_RANK": "1", "CROSS_SIZE": "2", "LOCAL_SIZE": "2", "JOBSDK_HOSTFILE": "/run/hostfile"}
+    own = {"CROSS_RANK": "1", "CROSS_SIZE": "2", "LOCAL_SIZE": "2", "JOBSDK_HOSTFILE": "/run/hostfile",
+           "JOBSDK_MACHINEFILE": "/run/machinefile",
+           "PATH": f"/run/remote-shell/node-1:{os.defpath}"}  # fmt: skip
     assert deepspeed == {**pytorch, **own}
 
 

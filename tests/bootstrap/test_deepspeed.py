@@ -35,7 +35,7 @@ def test_a_search_that_finds_nothing_has_failed(tmp_path: Path, require_deepspee
     report = run.report()
     assert (report["status"], report["ranks"][0]["role"]) == ("Failed", "tuner")
     assert "found no configuration that runs" in report["message"]
-    assert "profile_model_info/stderr.log): ValueError: no such model" in report["message"]
+    assert "profile_model_info/stderr.log): ValueError: no such model" in report["cause"]["error"]
     assert processes_of(run.folder) == []
 
 
@@ -47,6 +47,7 @@ def test_the_training_after_the_search_has_its_own_exit_code(
     best.write_text('{"train_micro_batch_size_per_gpu": 16}')
     monkeypatch.setenv("LOCAL_SIZE", "2")
     monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.setenv("NODE_COUNT", "1")
     settings = {"arg_mappings": {"train_micro_batch_size_per_gpu": "--batch", "gradient_accumulation_steps": "--gas"}}
     argv = [str(script), "--deepspeed_config", "ds.json", "--batch", "4", "--gas", "1"]
     assert tuner._train(argv, 2, str(best), settings) == 7

@@ -29,9 +29,19 @@ def test_the_last_traceback_of_a_real_crash(tmp_path: Path) -> None:
     assert words["last_lines"][0] == "hello"
 
 
-def test_of_chained_exceptions_the_last_counts(tmp_path: Path) -> None:
+def test_of_chained_exceptions_the_last_counts_and_the_traceback_has_all(tmp_path: Path) -> None:
     words = failure.last_words(str(output_of(CHAINED, tmp_path / "log")))
     assert words["error"] == "RuntimeError: second"
+    assert words["traceback"].count("Traceback (most recent call last):") == 2
+    assert "KeyError: 'a'\n\nThe above exception was the direct cause of" in words["traceback"]
+
+
+def test_tracebacks_that_are_not_chained_are_two_stories(tmp_path: Path) -> None:
+    code = (
+        "import traceback\ntry: {}['a']\nexcept KeyError: traceback.print_exc()\nprint('on')\nraise ValueError('boom')"
+    )
+    words = failure.last_words(str(output_of(code, tmp_path / "log")))
+    assert words["error"] == "ValueError: boom"
     assert "KeyError" not in words["traceback"]
 
 
@@ -70,6 +80,12 @@ def test_a_traceback_behind_an_unfinished_line(tmp_path: Path) -> None:
     assert words["error"] == "EOFError: EOF when reading a line"
 
 
+def test_a_traceback_behind_a_line_of_a_megabyte(tmp_path: Path) -> None:
+    code = "print('x' * (1 << 20), end='', flush=True); raise ValueError(5)"
+    words = failure.last_words(str(output_of(code, tmp_path / "log")))
+    assert words["error"] == "ValueError: 5"
+
+
 def test_progress_bars_binary_and_huge_logs(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x\n" * 100_000 + b"10%\r20%\r30%\n\xff\xfe\n")
@@ -83,16 +99,6 @@ def test_no_log_at_all(tmp_path: Path) -> None:
     assert failure.last_words(str(tmp_path / "none")) == {"traceback": None, "error": None, "last_lines": []}
 
 
-def test_what_others_died_of_comes_before_what_they_say_of_it() -> None:
-    victim = {"t": 1.0, "exit_code": 1, "error": "ConnectionResetError: [Errno 104] Connection reset by peer"}
-    gloo = {"t": 1.1, "exit_code": 134, "error": None, "last_lines": ["what(): Connection closed by peer [::1]:9"]}
-    silent = {"t": 1.2, "exit_code": 1, "error": None, "last_lines": []}
-    culprit = {"t": 1.3, "exit_code": 3, "error": None, "last_lines": ["bye"]}
-    another = {"t": 1.4, "exit_code": 1, "error": "ValueError: 5"}
-    everyone = [victim, gloo, silent, culprit, another]
-    assert sorted(everyone, key=failure.likelihood) == [culprit, another, silent, victim, gloo]
-
-
 @pytest.mark.parametrize(
     ("code", "signum", "words"),
     [(3, None, "exited with code 3"), (137, 9, "was killed by SIGKILL"), (200, 72, "was killed by signal 72")],
@@ -104,3 +110,157 @@ def test_exits_in_words(code: int, signum: int | None, words: str) -> None:
 def test_of_silence_there_are_no_last_lines(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("\n\n")
     assert failure.last_words(str(tmp_path / "log"))["last_lines"] == []
+
+
+# -- more than one exception -----------------------------------------------------------------------------------------
+
+
+def test_a_group_of_exceptions_tells_what_it_holds() -> None:
+    """As Python 3.11 writes it: its traceback is drawn with | and +, and holds others."""
+    log = Path(__file__).parent / "files/exception_group.txt"
+    words = failure.last_words(str(log))
+    assert (
+        words["error"]
+        == "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions): ValueError: 1; ValueError: 2"
+    )
+    assert words["traceback"].startswith("  + Exception Group Traceback (most recent call last):")
+    assert words["traceback"].endswith("    +------------------------------------")
+
+
+def test_the_last_traceback_is_not_always_the_one_that_counts(tmp_path: Path) -> None:
+    """What Python writes of a destructor or an exit handler ended nothing; a launcher's own tells of its child."""
+    code = "class A:\n  def __del__(self): raise KeyError('late')\na = A()\nraise ValueError('boom')"
+    assert failure.last_words(str(output_of(code, tmp_path / "log")))["error"] == "ValueError: boom"
+    code = "import atexit\natexit.register(lambda: {}['late'])\nraise ValueError('boom')"
+    assert failure.last_words(str(output_of(code, tmp_path / "log")))["error"] == "ValueError: boom"
+    child = "import sys, subprocess; subprocess.run([sys.executable, '-c', 'raise ValueError(5)'], check=True)"
+    assert failure.last_words(str(output_of(child, tmp_path / "log")))["error"] == "ValueError: 5"
+
+
+def test_torchruns_quotation_of_a_child(tmp_path: Path) -> None:
+    """As torchrun of torch 2.13 writes it where the script has @record."""
+    (tmp_path / "log").write_text(
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        "============================================================\nRoot Cause (first observed failure):\n[0]:\n"
+        "  error_file: /tmp/error.json\n  traceback : Traceback (most recent call last):\n"
+        '    File "t.py", line 3, in main\n      raise ValueError("boom")\n  ValueError: boom\n  \n'
+        "============================================================\n"
+    )
+    words = failure.last_words(str(tmp_path / "log"))
+    assert words["error"] == "ValueError: boom"
+    assert words["traceback"].split("\n")[1] == '  File "t.py", line 3, in main'
+
+
+# -- other ways to end -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "begins"),
+    [
+        ("import os; os.kill(os.getpid(), 2); input()", "KeyboardInterrupt", "Traceback"),
+        ("def f(:", "SyntaxError: invalid syntax", '  File "<string>", line 1'),
+        ("import faulthandler, ctypes; faulthandler.enable(); ctypes.string_at(0)",
+         "Fatal Python error: Segmentation fault", "Fatal Python error"),
+        ("def f(): f()\nf()", "RecursionError: maximum recursion depth exceeded", "Traceback"),
+    ],
+)  # fmt: skip
+def test_errors_of_other_forms(tmp_path: Path, code: str, error: str, begins: str) -> None:
+    words = failure.last_words(str(output_of(code, tmp_path / "log")))
+    assert words["error"] == error
+    assert words["traceback"].startswith(begins)
+
+
+def test_what_cpp_threw(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(
+        "terminate called after throwing an instance of 'gloo::IoException'\n  what():  Connection closed by peer\n"
+    )
+    words = failure.last_words(str(tmp_path / "log"))
+    assert words["error"] == "gloo::IoException: Connection closed by peer"
+    assert words["traceback"] is None
+
+
+def test_a_python_exception_that_made_cpp_end_is_the_error(tmp_path: Path) -> None:
+    log = output_of("raise ValueError('boom')", tmp_path / "log")
+    with log.open("a") as file:
+        file.write("terminate called after throwing an instance of 'c10::Error'\n  what():  late\n")
+    assert failure.last_words(str(log))["error"] == "ValueError: boom"
+
+
+NCCL = """[rank0]: Traceback (most recent call last):
+[rank0]:   File "t.py", line 9, in <module>
+[rank0]:     dist.broadcast(x, 0)
+[rank0]: torch.distributed.DistBackendError: NCCL error in: /torch/x.cpp:25, internal error, NCCL version 2.21.5
+[rank0]: ncclInternalError: Internal check failed.
+[rank0]: Last error:
+[rank0]: Bootstrap : no socket interface found
+"""
+
+
+@pytest.mark.parametrize("prefix", ["[rank0]: ", ""])
+def test_nccls_own_error_is_below_torchs(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "log").write_text(NCCL.replace("[rank0]: ", prefix) + "W1121 torch/x.py: closing\n")
+    words = failure.last_words(str(tmp_path / "log"))
+    assert words["error"] == (
+        "torch.distributed.DistBackendError: ncclInternalError: Internal check failed. Last error: Bootstrap : no"
+        " socket interface found"
+    )
+    assert "closing" not in words["traceback"]
+
+
+def test_what_tensorflow_says_below_graph_execution_error(tmp_path: Path) -> None:
+    """As TensorFlow 2.21 writes it."""
+    (tmp_path / "log").write_text(
+        'Traceback (most recent call last):\n  File "t.py", line 12, in <module>\n    step()\n'
+        "tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:\n\n"
+        'Detected at node CollectiveReduceV2 defined at (most recent call last):\n  File "t.py", line 10, in <module>\n'
+        "\nCollective ops is aborted by: the tasks have crashed.\n\t [[{{node CollectiveReduceV2}}]]\n"
+    )
+    assert failure.last_words(str(tmp_path / "log"))["error"] == (
+        "tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: the tasks have"
+        " crashed."
+    )
+
+
+def test_other_threads_words_between_the_frames(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(
+        'Traceback (most recent call last):\n[W1121 10:00] closing a socket\n  File "t.py", line 1\nValueError: 5\n'
+    )
+    assert failure.last_words(str(tmp_path / "log"))["error"] == "ValueError: 5"
+
+
+# -- output that is not kind -----------------------------------------------------------------------------------------
+
+
+def test_colours_and_what_else_a_terminal_would_obey(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(
+        b'\x1b[1;35mTraceback (most recent call last):\x1b[0m\n  File \x1b[35m"t.py"\x1b[0m, line 1\n'
+        b"\x1b[1mValueError\x1b[0m: \x1b]0;title\x07bad\x00\x08\x9b2J\n"
+    )
+    words = failure.last_words(str(tmp_path / "log"))
+    assert words["error"] == "ValueError: bad\ufffd2J"
+    assert words["traceback"].split("\n")[1] == '  File "t.py", line 1'
+
+
+def test_a_line_of_100_megabytes(tmp_path: Path) -> None:
+    """A hole in a file reads as zeros; only its end is looked at."""
+    with (tmp_path / "log").open("wb") as file:
+        file.truncate(100 << 20)
+        file.seek(0, 2)
+        file.write(b"x" * (1 << 20) + b'\nTraceback (most recent call last):\n  File "t.py", line 1\nValueError: 5\n')
+    words = failure.last_words(str(tmp_path / "log"))
+    assert words["error"] == "ValueError: 5"
+    assert max(len(line) for line in words["last_lines"]) <= 300
+
+
+def test_a_traceback_of_thousands_of_lines_keeps_its_end(tmp_path: Path) -> None:
+    frames = "".join(f'  File "t.py", line {n}, in f\n    g()\n' for n in range(3000))
+    (tmp_path / "log").write_text(f"Traceback (most recent call last):\n{frames}ValueError: 5\n")
+    words = failure.last_words(str(tmp_path / "log"))
+    assert words["error"] == "ValueError: 5"
+    assert words["traceback"].endswith("ValueError: 5")
+    assert len(words["traceback"]) < 20_000
+
+
+@pytest.mark.parametrize("text", ["\x1b", "\x1b[", "a\x1b]0;no end", "\x9b", "\u202e", "\x1b(B", "\x1bP\x1b\\"])
+def test_nothing_is_left_that_a_terminal_obeys(text: str) -> None:
+    assert not set(failure.plain(text + "z")) & set("\x1b\x9b\u202e\x07")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import os
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def test_first_failure_ends_all_nodes_and_is_named(tmp_path: Path) -> None:
     assert (report["status"], report["exit_code"]) == ("Failed", 3)
     cause = report["cause"]
     assert (cause["rank"], cause["node"], cause["exit_code"]) == (2, 1, 3)
-    assert cause["message"] == "rank 2 on node 1 exited with code 3"
+    assert cause["message"] == "rank 2 on node 1 exited with code 3: ValueError: 5"
     assert cause["traceback"].splitlines()[-1] == "ValueError: 5"
     assert {rank["rank"] for rank in report["ranks"] if rank["stopped"]} == {0, 1, 3}
     assert processes_of(run.folder) == []
@@ -174,7 +175,8 @@ def test_cancel(tmp_path: Path) -> None:
 def test_timeout(tmp_path: Path) -> None:
     run = LocalRun(tmp_path / "r", plan("exec sleep 600", timeout_s=1))
     assert run.wait() == 124
-    assert (run.report()["status"], run.report()["message"]) == ("TimedOut", "stopped after limits.timeout = 1 s")
+    report = run.report()
+    assert (report["status"], report["message"]) == ("TimedOut", "the job was stopped after limits.timeout = 1 s")
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -191,7 +193,7 @@ def test_sigterm_to_one_bootstrap_ends_the_job(tmp_path: Path) -> None:
     run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
     os.kill(run.bootstrap_pid(1), signal.SIGTERM)
     assert run.wait() == 143
-    assert run.report()["message"] == "node 1 was told to end by SIGTERM"
+    assert run.report()["message"] == f"node 1 ({socket.gethostname()}) was told to end by SIGTERM"
 
 
 def test_without_its_supervisor_a_run_ends_and_says_so(tmp_path: Path) -> None:
@@ -358,3 +360,30 @@ def test_mpirun_itself_killed(tmp_path: Path, require_mpirun: None) -> None:
     assert run.wait() != 0
     assert run.report()["status"] == "Failed"
     assert processes_of(run.folder) == []
+
+
+def test_who_had_failed_and_was_slow_to_end_is_the_culprit(tmp_path: Path) -> None:
+    """Others notice at once that it has closed its connections, and end before it."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys, threading, time\n"
+        "if os.environ['RANK'] == '2':\n"
+        "    threading.Thread(target=time.sleep, args=(30,)).start()\n"
+        "    raise ValueError('bad batch')\n"
+        "time.sleep(0.5)\n"
+        "print('RuntimeError: [gloo] Connection closed by peer', flush=True)\n"
+        "os._exit(13)\n"
+    )
+    run = LocalRun(tmp_path / "r", plan(f"exec python {script}"))
+    assert run.wait() == 1
+    cause = run.report()["cause"]
+    assert (cause["rank"], cause["error"]) == (2, "ValueError: bad batch")
+
+
+def test_what_a_pattern_costs_is_limited(tmp_path: Path) -> None:
+    """A progress bar is one line of megabytes, and some patterns take for ever on it."""
+    rules = {"max": 1, "max_preemptions": 0, "delay_s": 0.0, "retry_on": [], "never_retry_on": ["(a+)+c$", "(?<bad"]}
+    text = "head -c 2000000 /dev/zero | tr '\\0' a; echo b; exit 7"
+    run = LocalRun(tmp_path / "r", plan(text, nodes=1, restarts=rules))
+    assert run.wait() == 7
+    assert len(run.report()["restarts"]) == 1

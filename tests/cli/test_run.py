@@ -39,7 +39,7 @@ def test_the_last_traceback_is_shown(jobsdk: Jobsdk) -> None:
     done = jobsdk("run", "python", "-c", "raise ValueError('bad luck')")
     assert done.code == 1
     assert done.err.rstrip().splitlines()[-2] == "ValueError: bad luck"
-    assert "ran on node 0" in done.err
+    assert "rank 0 on node 0 exited with code 1: ValueError: bad luck" in done.err
 
 
 def test_settings_and_distributions(jobsdk: Jobsdk) -> None:

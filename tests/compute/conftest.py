@@ -1,8 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.compute.sshd import Sshd, require_sshd
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """Machines that ssh reaches."""
+    require_sshd()
+    servers = Sshd(tmp_path_factory.mktemp("sshd"))
+    yield servers
+    servers.close()
 
 
 @pytest.fixture(autouse=True)

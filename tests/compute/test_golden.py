@@ -31,14 +31,28 @@ DISTRIBUTIONS: dict[str, Any] = {
 }
 
 
+#: Each as computes.yml has it.
+COMPUTES: dict[str, dict[str, Any]] = {
+    "local": {"type": "local"},
+    "slurm": {"type": "slurm", "partition": "gpu", "gpus_per_node": 8, "setup": ["module load cuda"]},
+    "ssh": {
+        "type": "ssh",
+        "hosts": ["gpu-a", {"host": "me@gpu-b:2222", "address": "10.0.0.2", "gpus": [4, 5, 6, 7]}, "gpu-c"],
+        "gpus_per_node": 8,
+        "setup": ["module load cuda"],
+    },
+}
+
+
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
-@pytest.mark.parametrize("compute", ["local"])
+@pytest.mark.parametrize("compute", COMPUTES)
 def test_compiled(
     compute: str, kind: str, home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if kind == "mpi":
         request.getfixturevalue("require_mpirun")
     monkeypatch.chdir(home)
+    (home / "computes.yml").write_text(json.dumps({"computes": {compute: COMPUTES[compute]}}))
     (home / "src").mkdir()
     (home / "src/train.py").write_text("")
     (home / "data.csv").write_text("")

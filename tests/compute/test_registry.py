@@ -70,7 +70,12 @@ def test_an_unknown_compute_says_how_to_add_it_and_what_else_to_do() -> None:
         ("computes: {a: local}", "computes.a needs a type"),
         ("computes: {a: {}}", "computes.a needs a type"),
         ("computes: {local: {type: slurm}}", "computes.local is always this machine"),
-        ("computes: {wanted: {type: slrm}}", "there is no compute type 'slrm'; installed are local"),
+        ("computes: {wanted: {type: slrm}}", "there is no compute type 'slrm': did you mean 'slurm'?"),
+        ("computes: {wanted: {type: cloud}}", "there is no compute type 'cloud'; installed are kubernetes, local"),
+        ("computes: {wanted: {type: local, network: 3}}", "compute wanted: network must be a mapping"),
+        ("machines: [a]", "machines must be a mapping of names"),
+        ("machines: {a: {gpu: 8}}", "machines.a.gpu must be a text"),
+        ("machines: {a: {gpuss: 8}}", "machines.a has no field 'gpuss': did you mean 'gpus'?"),
         ("computes: {wanted: {type: local, gpus: 2}}", "type local has no setting 'gpus'"),
     ],
 )
@@ -98,7 +103,7 @@ def test_types_of_other_packages_are_found_and_their_failures_are_theirs(
     )
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     project("computes: {a: {type: good, queue: q1}, b: {type: broken}, c: {type: good, que: q1}}")
-    assert computes.types() == ["broken", "good", "local"]
+    assert computes.types() == ["broken", "good", "kubernetes", "local", "slurm", "ssh"]
     assert computes.resolve("a").settings == {"queue": "q1"}
     with pytest.raises(ComputeError, match="no engine here"):
         computes.resolve("b")
@@ -117,3 +122,22 @@ def test_an_unknown_default_says_where_it_is_from_and_all_mistakes_are_told() ->
     assert [line.split(": ")[1].split(" needs")[0][:24] for line in str(caught.value).splitlines()] == [
         "there is no key 'defalt'", "computes.a", "computes.b",
     ]  # fmt: skip
+
+
+def test_a_built_in_type_whose_engine_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    project("computes: {a: {type: kubernetes}}")
+    monkeypatch.setitem(sys.modules, "jobsdk.compute.kubernetes", None)  # as a failed import leaves it
+    with pytest.raises(ComputeError) as caught:
+        computes.resolve("a")
+    assert str(caught.value).startswith("the compute type kubernetes cannot be used here: ")
+    assert str(caught.value).endswith("Fix: pip install 'jobsdk[kubernetes]'")
+    assert computes.resolve("local").name == "local"
+
+
+def test_a_sites_own_machines_are_known_and_win() -> None:
+    project("machines: {rack-a: {gpus: 16, gpu: A100, infiniband: 400}, NC6: {gpus: 3}}")
+    catalogue = computes.catalogue()
+    machine = catalogue.find("Rack-A")
+    assert machine is not None
+    assert (machine.gpus, machine.has_infiniband) == (16, True)
+    assert [catalogue.find(name).gpus for name in ("standard_nc6", "Standard_NC12")] == [3, 2]  # type: ignore[union-attr]

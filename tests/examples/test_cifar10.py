@@ -6,14 +6,20 @@ import io
 import os
 import pickle
 import re
+import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
+
+from jobsdk import MLClient, load_job
+from jobsdk.run import Run
+from tests.bootstrap.runs import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "src_examples" / "cifar10"
@@ -131,32 +137,80 @@ def test_training_goes_on_from_its_checkpoint(data: Path, tmp_path: Path) -> Non
     assert not list(tmp_path.glob("*/*.part"))
 
 
-def test_training_on_two_nodes_of_two_processes(data: Path) -> None:
+EPOCHS = 4
+
+
+class Training:
+    """What a finished run on 2 nodes x 2 processes has left."""
+
+    def __init__(self, run: Run) -> None:
+        self.folder = run.folder.path
+        self.status = run.status
+        self.report = run.report
+
+    def logs(self, restart: str = "") -> dict[int, str]:
+        folder = self.folder / "logs"
+        return {rank: (folder / f"node-{rank // 2}" / f"rank-{rank}{restart}.log").read_text() for rank in range(4)}
+
+    def weights(self, restart: str = "") -> set[str]:
+        return {re.findall(r"^rank \d weights (\w+)$", log, re.MULTILINE)[0] for log in self.logs(restart).values()}
+
+
+def losses(log: str) -> dict[int, float]:
+    """epoch -> the mean loss of all ranks, as rank 0 says it."""
+    return {int(epoch): float(loss) for epoch, loss in re.findall(r"^epoch (\d+)/\d+ loss (\S+)", log, re.MULTILINE)}
+
+
+def submit(specification: str, data: Path) -> Run:
+    changes = [{"inputs.cifar.path": str(data)}, {"inputs.epochs": EPOCHS}]
+    job = load_job(REPOSITORY / "job_specs" / specification, params_override=changes)
+    return MLClient().jobs.create_or_update(job, compute="local")
+
+
+@pytest.fixture(scope="module")
+def unbroken(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOBSDK_HOME", str(tmp_path_factory.mktemp("unbroken")))
+        run = submit("cifar10-pytorch.yml", data)
+        MLClient().jobs.stream(run.name)
+        yield Training(run)
+
+
+def test_training_on_two_nodes_of_two_processes(unbroken: Training) -> None:
     import torch
 
-    from jobsdk import MLClient, load_job
-
-    job = load_job(
-        REPOSITORY / "job_specs" / "cifar10-pytorch.yml",
-        params_override=[{"inputs.cifar.path": str(data)}, {"inputs.epochs": 4}],
-    )
-    client = MLClient()
-    run = client.jobs.create_or_update(job, compute="local")
-    client.jobs.stream(run.name)
-    assert client.jobs.get(run.name).status == "Completed"
-
-    model = Path(run.outputs.model.path)
-    logs = model.parent.parent / "logs"
-    ranks = {rank: (logs / f"node-{rank // 2}" / f"rank-{rank}.log").read_text() for rank in range(4)}
-    losses = [float(loss) for loss in re.findall(r"^epoch \d+/4 loss (\S+)", ranks[0], re.MULTILINE)]
-    assert len(losses) == 4
-    assert losses[-1] < 0.8 * losses[0]
-    weights = {re.findall(r"^rank \d weights (\w+)$", log, re.MULTILINE)[0] for log in ranks.values()}
-    assert len(weights) == 1
+    assert unbroken.status == "Completed"
+    ranks = unbroken.logs()
+    found = list(losses(ranks[0]).values())
+    assert len(found) == EPOCHS
+    assert found[-1] < 0.8 * found[0]
+    assert len(unbroken.weights()) == 1
     assert all(f"rank {rank} of 4 on cpu" in log for rank, log in ranks.items())
     assert float(re.findall(r"^accuracy (\S+) on 160 test images", ranks[0], re.MULTILINE)[0]) > 0.2
 
     # The saved model is the one that all ranks ended with.
-    state = torch.load(model / "model.pt")
+    state = torch.load(unbroken.folder / "outputs" / "model" / "model.pt")
     assert state["0.weight"].shape == (32, 3, 3, 3)
     assert all(torch.isfinite(tensor).all() for tensor in state.values())
+
+
+def test_a_job_goes_on_after_a_killed_rank_to_the_weights_of_an_unbroken_one(data: Path, unbroken: Training) -> None:
+    run = submit("cifar10-resume.yml", data)
+    checkpoint = run.folder.path / "outputs" / "checkpoints" / "checkpoint.pt"
+    wait_for(checkpoint.exists, seconds=60)
+    (pid,) = (event["pid"] for event in run.folder.events() if event["event"] == "rank_started" and event["rank"] == 3)
+    os.kill(pid, signal.SIGKILL)
+    run.wait(120)
+
+    broken = Training(run)
+    assert broken.status == "Completed"
+    (earlier,) = broken.report["restarts"]
+    assert (earlier["rank"], earlier["node"], earlier["exit_code"]) == (3, 1, 128 + signal.SIGKILL)
+    assert earlier["decision"] == "restarted after 1 s (1 of 2)"
+    again = broken.logs(".restart-1")
+    (first,) = {int(re.findall(r"goes on from epoch (\d)", log)[0]) for log in again.values()}
+    assert first > 1
+    whole, before, after = (losses(text) for text in (unbroken.logs()[0], broken.logs()[0], again[0]))
+    assert set(after) == set(range(first, EPOCHS + 1))
+    assert {**before, **after} == whole
+    assert broken.weights(".restart-1") == unbroken.weights()

@@ -309,4 +309,4 @@ def test_a_worker_that_fails_is_named(data: Path) -> None:
     run.wait()
     assert (run.status, run.exit_code) == ("Failed", 128 + signal.SIGKILL)
     assert (run.report["cause"]["rank"], run.report["cause"]["node"]) == (1, 1)
-    assert "rank 1 on node 1 was killed by SIGKILL" in run.report["message"]
+    assert "rank 1 (worker 1) on node 1 was killed by SIGKILL" in run.report["message"]

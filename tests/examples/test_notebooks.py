@@ -50,7 +50,7 @@ class Notebook:
     def losses(self, tag: str) -> list[float]:
         """The losses of the runs whose lines end a cell's output."""
         last = self.shown(tag).strip().splitlines()[-1]
-        return [float(loss) for loss in re.findall(r"\b\d+\.\d{4}\b", last)]
+        return [float(loss) for loss in re.findall(r"\b\d+\.\d{4,6}\b", last)]
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_cifar10_from_its_own_folder(tmp_path: Path) -> None:
     cause = notebook.shown("cause")
     assert "rank 3 on node 1 exited with code 1: FileNotFoundError" in cause
     assert "in load\n" in cause
-    assert "'/not/mounted/data_batch_1'" in cause.splitlines()[-1]
+    assert "'/not/mounted/data_batch_1'" in cause
     assert "'rank': 3" in notebook.shown("report")
 
 
@@ -99,8 +99,8 @@ def test_mnist_tensorflow_from_the_repository(tmp_path: Path) -> None:
     assert len(weights) == 2
     assert len(set(weights)) == 1
     cause = notebook.shown("cause")
-    assert "rank 1 on node 1 exited with code 1: FileNotFoundError" in cause
-    assert "/not/mounted" in cause.splitlines()[-1]
+    assert "rank 1 (worker 1) on node 1 exited with code 1: FileNotFoundError" in cause
+    assert "/not/mounted" in cause
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

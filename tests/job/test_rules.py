@@ -167,8 +167,11 @@ def test_found(fields: dict[str, Any], severity: str, path: str, says: str) -> N
         {"command": "python mpi.py", "code": "src", "distribution": MpiDistribution()},
         {"command": "python train.py", "code": "src", "distribution": mpi},
         {"command": "torchrun x", "distribution": RayDistribution()},
-        {"command": "python train.py --deepspeed_config ds.json", "code": "src",
-         "distribution": DeepSpeedDistribution(launcher="deepspeed", autotuning="tune")},
+        {
+            "command": "python train.py --deepspeed_config ds.json",
+            "code": "src",
+            "distribution": DeepSpeedDistribution(launcher="deepspeed", autotuning="tune"),
+        },
         {"command": "python train.py", "code": "src", "distribution": DeepSpeedDistribution(config="ds.json")},
         {"command": "python train.py", "code": "src/train.py"},
         {"command": "python ./train.py && bash sub/run.sh", "code": "file:src"},
@@ -273,3 +276,12 @@ def test_home_is_expanded(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
     with pytest.raises(JobsdkError, match=r"exists already. Fix: .*overwrite=True") as caught:
         job.dump(tmp_path / "a/b/job.yml")
     assert isinstance(caught.value, FileExistsError)
+
+
+def test_a_path_of_another_compute_need_not_be_here() -> None:
+    inputs = {"data": Input(path="/no/such/folder")}
+    expect(found(inputs=inputs, command="ls ${{inputs.data}}"), "error", "inputs.data.path", "there is no")
+    elsewhere = found(inputs=inputs, command="ls ${{inputs.data}}", compute="azureml:cluster")
+    expect(elsewhere, "warning", "inputs.data.path", "it is taken as a path of the job's nodes")
+    relative = found(inputs={"data": Input(path="no/such")}, command="ls ${{inputs.data}}", compute="cluster")
+    expect(relative, "error", "inputs.data.path", "there is no")

@@ -14,6 +14,7 @@ import time
 from typing import Any, Dict, List, NoReturn, Set
 
 _FILES = "JOBSDK_PRELOAD"  # "REQUEST ANSWER": two open files, by number
+_STACKS = "jobsdk-stacks"  # what armed/sitecustomize.py opens
 
 
 class _Unsafe(Exception):
@@ -51,6 +52,7 @@ def _main() -> bool:
                 os.close(go)
                 _become(rank, changed, removed)
                 _wait_for_word(ready, here)
+                _arm_anew()
                 return other
             pids.append(pid)
         os.close(ready)
@@ -191,7 +193,8 @@ def _native_threads() -> List[str]:
 
 def _check_shared(opened: Set[str]) -> None:
     """What forks would share, where fresh processes have their own: file positions, event loops, memory, helpers."""
-    links = [link for link in _open_files() if link not in opened and not link.startswith("/dev/")]
+    ours = ("/dev/", "/memfd:" + _STACKS)
+    links = [link for link in _open_files() if link not in opened and not link.startswith(ours)]
     with open("/proc/self/maps") as maps:
         rows = [line.split(None, 5) for line in maps]
     links += [row[5].strip() for row in rows if row[1][1] == "w" and row[1][3] == "s" and len(row) > 5]
@@ -228,6 +231,20 @@ def _become(rank: Dict[str, Any], changed: Dict[bytes, bytes], removed: List[byt
         sys.modules["torch"].default_generator.seed()
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+
+
+def _arm_anew() -> None:
+    """The memory file for this process' stacks is its own, not one that all forks share."""
+    import faulthandler
+    import signal
+
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if os.readlink("/proc/self/fd/%d" % number).startswith("/memfd:" + _STACKS):
+                os.close(number)
+                faulthandler.register(signal.SIGRTMAX - 2, file=os.memfd_create(_STACKS), all_threads=True)
+        except OSError:
+            pass  # the listing's own
 
 
 def _wait_for_word(ready: int, forker: int) -> None:

@@ -22,6 +22,8 @@ def main():
         default_root_dir="outputs",
     )
     trainer.fit(Regression(), data)
+    if torch.distributed.is_initialized():  # else gloo's threads now and then abort a process that is ending
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

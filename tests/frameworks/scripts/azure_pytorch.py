@@ -57,6 +57,8 @@ def main():
         os.makedirs("outputs", exist_ok=True)
         Path("outputs", "run_id.txt").write_text(os.environ["AZUREML_RUN_ID"])
     print(f"rank {rank} of {world_size} local rank {local_rank} node {node} loss {loss.item():.6f}", flush=True)
+    if torch.distributed.is_initialized():  # else gloo's threads now and then abort a process that is ending
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -54,6 +54,8 @@ def main():
     weights = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
     rank, size = trainer.global_rank, trainer.world_size
     print(f"rank {rank} of {size} steps {trainer.global_step} weights {weights}", flush=True)
+    if torch.distributed.is_initialized():  # else gloo's threads now and then abort a process that is ending
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

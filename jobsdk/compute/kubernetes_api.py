@@ -1,0 +1,267 @@
+"""The Kubernetes API as far as jobs need it, over lightkube's configuration, credentials and connection.
+
+Objects go and come as plain JSON, so that what was compiled is what is sent: the typed models of a client library leave
+out what they do not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobsdk.errors import ComputeError
+
+if TYPE_CHECKING:
+    import httpx2
+
+Object = dict[str, Any]
+
+#: kind -> (path of its API group and version, plural)
+KINDS = {
+    "ConfigMap": ("api/v1", "configmaps"),
+    "Event": ("api/v1", "events"),
+    "Job": ("apis/batch/v1", "jobs"),
+    "JobSet": ("apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
+    "Pod": ("api/v1", "pods"),
+    "Secret": ("api/v1", "secrets"),
+    "Service": ("api/v1", "services"),
+}
+_TIMEOUT = 10.0  # seconds
+_PAGE = 500  # objects in one answer
+_STRICT = {"fieldValidation": "Strict"}  # unless asked so, the server drops fields that it does not know
+_IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+class Refused(ComputeError):
+    """The server answered with an error. `code` is its HTTP status, `reason` its word for it."""
+
+    def __init__(self, message: str, code: int, reason: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+
+
+class Place(NamedTuple):
+    """Where objects live. `context` is None within a cluster."""
+
+    context: str | None
+    namespace: str
+
+
+class Api:
+    """A connection to one namespace. Every method raises ComputeError, in plain words; `Refused` is one."""
+
+    def __init__(self, context: str | None, namespace: str | None) -> None:
+        try:
+            import httpx2
+            import msgspec
+            import yaml
+            from lightkube.config.client_adapter import Client, ConnectionParams
+            from lightkube.core.exceptions import ConfigError
+        except ImportError as error:
+            raise ComputeError(f"{error}. Fix: pip install 'jobsdk[kubernetes]'") from None
+        self._error: type[Exception] = httpx2.HTTPError
+        try:
+            config = _configuration(context)
+            self._client: httpx2.Client = Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT)))
+        except (
+            ConfigError,
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,  # an empty file
+            msgspec.ValidationError,
+            yaml.YAMLError,
+        ) as error:
+            words = " ".join(str(error).split())
+            fix = "set KUBECONFIG, or the compute's context; `kubectl config get-contexts` shows what there is"
+            raise ComputeError(f"there is no usable Kubernetes configuration: {words}. Fix: {fix}") from None
+        self.server = str(config.cluster.server)
+        self.place = Place(None if config.fname is None else config.context_name, namespace or config.namespace)
+
+    def get(self, kind: str, name: str) -> Object:
+        return self._json("GET", self._path(kind, name))
+
+    def create(self, one: Object) -> Object:
+        return self._json("POST", self._path(one["kind"]), one, parameters=_STRICT)
+
+    def merge(self, kind: str, name: str, patch: Object) -> Object:
+        """Change an object by a JSON merge patch."""
+        return self._json("PATCH", self._path(kind, name), patch, "application/merge-patch+json", _STRICT)
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete an object and, before it is gone, all that it owns. One that is not there is fine."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+        with contextlib.suppress(Gone):
+            self._json("DELETE", self._path(kind, name), options)
+
+    def list(self, kind: str, **selectors: str) -> list[Object]:
+        """All objects of a kind; selectors are `labelSelector` and `fieldSelector`."""
+        found: list[Object] = []
+        parameters: dict[str, str] = {**selectors, "limit": str(_PAGE)}
+        while True:
+            try:
+                page = self._json("GET", self._path(kind), parameters=parameters)
+            except Refused as error:
+                if error.code != 410 or "continue" not in parameters:
+                    raise
+                found, parameters = [], {**selectors, "limit": str(_PAGE)}  # the list has grown too old: from the start
+                continue
+            found += page.get("items", [])
+            more = page.get("metadata", {}).get("continue")
+            if not more:
+                return found
+            parameters["continue"] = more
+
+    def may(self, verb: str, resource: str, group: str = "", subresource: str = "") -> bool:
+        """Whether this user may do that in the namespace."""
+        attributes = {"namespace": self.place.namespace, "verb": verb, "group": group, "resource": resource}
+        if subresource:
+            attributes["subresource"] = subresource
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = self._json("POST", "apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        return bool(answer.get("status", {}).get("allowed"))
+
+    def has_namespace(self) -> bool:
+        """Whether objects can be created in the namespace, as far as that depends on the namespace alone."""
+        probe = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "jobsdk-check"}}
+        try:  # rights and lists are the same in one that is not there
+            self._json("POST", self._path("ConfigMap"), probe, parameters={"dryRun": "All"})
+        except Gone:
+            return False
+        except Refused as error:
+            if error.code not in (403, 409):
+                raise
+        return True
+
+    def version(self) -> str:
+        return str(self._json("GET", "version").get("gitVersion", "?"))
+
+    def log(self, pod: str, container: str, since: str | None) -> Iterator[tuple[str, bytes]]:
+        """The lines of a container's log from the second `since` on, each with its time and without its end.
+
+        A last line that is not whole is left out.
+        """
+        parameters = {"container": container, "timestamps": "true", **({"sinceTime": since} if since else {})}
+        rest = b""
+        try:
+            with self._stream(self._path("Pod", pod) + "/log", parameters) as answer:
+                for data in answer.iter_bytes():
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        time, _, text = line.partition(b" ")
+                        yield time.decode("ascii", "replace"), text
+        except self._error as error:
+            raise self._unreachable(error) from None
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _path(self, kind: str, name: str = "") -> str:
+        base, plural = KINDS[kind]
+        return f"{base}/namespaces/{self.place.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        form: str = "application/json",
+        parameters: Mapping[str, str] | None = None,
+    ) -> Object:
+        import json
+
+        content = None if body is None else json.dumps(body).encode()
+        try:
+            answer = self._client.request(
+                method, path, params=parameters, content=content, headers={"Content-Type": form} if body else None
+            )
+        except self._error as error:
+            raise self._unreachable(error) from None
+        self._judge(answer.status_code, answer.content, f"{method} {path}")
+        try:
+            found = json.loads(answer.content or b"{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ComputeError(f"{self.server} answers, but is no Kubernetes API server")
+        return found
+
+    @contextlib.contextmanager
+    def _stream(self, path: str, parameters: Mapping[str, str]) -> Iterator[httpx2.Response]:
+        with self._client.stream("GET", path, params=parameters) as answer:
+            if answer.status_code >= 400:
+                self._judge(answer.status_code, answer.read(), f"GET {path}")
+            yield answer
+
+    def _unreachable(self, error: Exception) -> ComputeError:
+        where = f"the Kubernetes API at {self.server}"
+        fix = "see that `kubectl get pods` works here: the network, a VPN, the kubeconfig's context"
+        return ComputeError(f"{where} cannot be reached: {str(error) or type(error).__name__}. Fix: {fix}")
+
+    def _judge(self, code: int, content: bytes, what: str) -> None:
+        """Raise for an answer that is an error."""
+        import json
+
+        if code < 400:
+            return
+        try:
+            status = json.loads(content)
+            words, reason = str(status.get("message") or what), str(status.get("reason") or "")
+        except (ValueError, AttributeError):
+            words, reason = f"{what}: {content[:200].decode('utf-8', 'replace').strip()}", ""
+        fix = {
+            400: "see the compute's settings, its patches first",
+            401: "log in again: the credentials of the kubeconfig's context are not accepted",
+            403: "have an administrator grant this role (docs/kubernetes.md lists the rights)",
+            409: "give the job another name",
+            422: "see the compute's settings, its patches first",
+        }.get(code, "")
+        fix = f". Fix: {fix}" if fix else ""
+        kind = Gone if code == 404 else Refused
+        raise kind(f"the Kubernetes API answers {code}: {words}{fix}", code, reason)
+
+
+class Gone(Refused):
+    """There is no such object."""
+
+
+def connect(context: str | None, namespace: str | None) -> Api:
+    """The connection to a namespace. It is kept, since making one, and logging in, takes time. Raises ComputeError."""
+    file = _file()
+    return _connect(context, namespace, file, os.stat(file).st_mtime_ns if os.path.exists(file) else 0)
+
+
+@functools.lru_cache(maxsize=8)
+def _connect(context: str | None, namespace: str | None, file: str, changed: int) -> Api:
+    return Api(context, namespace)
+
+
+def _file() -> str:
+    """The kubeconfig."""
+    return os.path.expanduser(os.environ.get("KUBECONFIG") or "~/.kube/config")
+
+
+def _configuration(context: str | None) -> Any:
+    """lightkube's configuration: of the context, of the kubeconfig's current one, or of the pod that this runs in."""
+    from lightkube.config.kubeconfig import KubeConfig
+
+    file = _file()
+    if os.pathsep in file and not os.path.exists(file):
+        raise ValueError("KUBECONFIG names several files, of which `kubectl config view --flatten` makes one")
+    if context is None and not os.path.exists(file) and _IN_CLUSTER.exists():
+        return KubeConfig.from_service_account().get()
+    config = KubeConfig.from_file(file).get(context)
+    assert config is not None
+    plugin = config.user.exec if config.user else None
+    if plugin and plugin.apiVersion == "client.authentication.k8s.io/v1":
+        plugin.apiVersion = "client.authentication.k8s.io/v1beta1"  # lightkube knows that name; what comes is the same
+    return config

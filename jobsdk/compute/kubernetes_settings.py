@@ -1,0 +1,155 @@
+"""The settings of a Kubernetes compute: their names, their forms, what a job may say of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Setting(NamedTuple):
+    form: str  # a key of _FORMS
+    meaning: str
+    of_job: bool = True  # whether a job's resources.properties.kubernetes may have it, too
+
+
+SETTINGS: dict[str, Setting] = {
+    "context": Setting("text", "the context of the kubeconfig; not given: the current one, or the pod's own", False),
+    "namespace": Setting("name", "the namespace; not given: that of the context", False),
+    "image": Setting("text", "the container image of jobs that name none"),
+    "image_pull_policy": Setting("policy", "Always, IfNotPresent or Never"),
+    "image_pull_secrets": Setting("texts", "names of Secrets with registry credentials"),
+    "python": Setting("text", "the Python in the image that runs the bootstrap; not given: python3"),
+    "jobset": Setting("flag", "submit a JobSet, not an Indexed Job"),
+    "queue": Setting("text", "the Kueue LocalQueue; jobs are submitted suspended"),
+    "gpu_resource": Setting("text", "the name of a GPU as a resource; not given: nvidia.com/gpu"),
+    "gpus_per_node": Setting("number", "GPUs of a node; not given: processes x gpus_per_process"),
+    "rdma": Setting("amounts", "RDMA devices of a node by resource name, such as {rdma/hca: 1}"),
+    "cpu": Setting("amount", "processors of a node"),
+    "memory": Setting("amount", "memory of a node, such as 64Gi"),
+    "shm_size": Setting("size", "/dev/shm of a node, such as 16Gi; resources.shm_size of a job wins"),
+    "node_selector": Setting("labels", "labels that a node must have"),
+    "tolerations": Setting("mappings", "taints that are tolerated, as in a pod"),
+    "exclusive": Setting("flag", "no two nodes of the job on one machine"),
+    "topology": Setting("text", "the label of machines that must be equal for all nodes, such as a rack's"),
+    "priority_class": Setting("text", "the PriorityClass"),
+    "service_account": Setting("text", "the ServiceAccount"),
+    "volumes": Setting("mappings", "a list of {mount, claim | host_path | empty_dir | source, read_only, sub_path}"),
+    "outputs_volume": Setting("mapping", "where outputs are kept: {claim | host_path | source, sub_path, here}"),
+    "code_volume": Setting("mapping", "where large code is put: {here: a folder of this machine, path: it in a pod}"),
+    "code_url": Setting("mapping", "where large code is put: {upload: an fsspec URL, fetch: its http(s) URL}"),
+    "env": Setting("scalars", "further environment variables; those of a job win"),
+    "labels": Setting("labels", "further labels of the Job and its pods"),
+    "annotations": Setting("scalars", "further annotations of the Job and its pods"),
+    "ttl_seconds_after_finished": Setting("number", "when an ended Job is deleted; not given: after 3 days"),
+    "patches": Setting("mappings", "a list of {kind, patch}: JSON merge patches of Job, JobSet, Pod, Container, ..."),
+}
+
+_SOURCES = ("claim", "host_path", "empty_dir", "source")
+_POLICIES = ("Always", "IfNotPresent", "Never")
+#: What patches may be for. Pod and Container are parts of the Job, or of the JobSet.
+_KINDS = ("ConfigMap", "Container", "Job", "JobSet", "Pod", "Secret", "Service")
+_AMOUNT = re.compile(r"\d+(\.\d+)?(m|k|[MGTPE]|[KMGTPE]i|[eE]\d+)?")
+_SIZE = re.compile(r"\d+(\.\d+)?(b|k|m|g|[KMGTPE]i?)?|\d+B")  # docker's, too
+_LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_LABEL = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_ZERO = re.compile(r"0+(\.0+)?\D*")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "text": ("a text", lambda value: isinstance(value, str) and bool(value)),
+    "texts": ("a list of texts", lambda value: _all(value, str)),
+    "flag": ("true or false", lambda value: isinstance(value, bool)),
+    "number": ("a number of at least 0", lambda value: type(value) is int and value >= 0),
+    "amount": ("an amount such as 8 or 64Gi", lambda value: _is_amount(value, _AMOUNT)),
+    "size": ("an amount such as 64Gi", lambda value: _is_amount(value, _SIZE)),
+    "name": ("a name of small letters, digits and -", lambda value: isinstance(value, str) and _fits(_NAME, value)),
+    "policy": (", ".join(_POLICIES[:-1]) + f" or {_POLICIES[-1]}", lambda value: value in _POLICIES),
+    "scalars": ("a mapping of texts", lambda value: _all_values(value, _is_scalar)),
+    "amounts": ("a mapping of amounts", lambda value: _all_values(value, lambda one: _is_amount(one, _AMOUNT))),
+    "labels": (
+        "a mapping of labels: at most 63 letters, digits, -, _ and .",
+        lambda value: (
+            _all_values(value, lambda one: _is_scalar(one) and _fits(_LABEL, text(one)))
+            and all(_fits(_LABEL_KEY, str(key)) for key in value)
+        ),
+    ),
+    "mapping": ("a mapping", lambda value: isinstance(value, Mapping)),
+    "mappings": ("a list of mappings", lambda value: _all(value, Mapping)),
+}
+
+
+def _all(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(one, kind) for one in value)
+
+
+def _all_values(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, Mapping) and all(map(fits, value.values()))
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float)
+
+
+def _is_amount(value: Any, form: re.Pattern[str]) -> bool:
+    return type(value) in (int, float, str) and _fits(form, str(value)) and not _fits(_ZERO, str(value))
+
+
+def _fits(form: re.Pattern[str], value: str) -> bool:
+    return form.fullmatch(value) is not None
+
+
+def text(value: Any) -> str:
+    """What YAML reads as a flag or a number, as the text that Kubernetes wants."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[tuple[str, str]]:
+    """What is wrong: (setting, words)."""
+    from jobsdk.job.findings import nearest
+
+    known = [name for name, setting in SETTINGS.items() if setting.of_job or not of_job]
+    for name, value in settings.items():
+        if name not in known:
+            near = nearest(name, known)
+            yield name, f"is no setting of a job{f': did you mean {near!r}?' if near else ''}"
+            continue
+        form, fits = _FORMS[SETTINGS[name].form]
+        if not fits(value):
+            yield name, f"must be {form}, not {value!r}"
+            continue
+        yield from _inner_mistakes(name, value)
+
+
+def _inner_mistakes(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """What is wrong within a value of the right form."""
+    if name == "volumes":
+        for volume in value:
+            if not isinstance(volume.get("mount"), str) or not volume["mount"].startswith("/"):
+                yield name, f"{dict(volume)}: needs mount, an absolute path"
+            yield from _of_volume(name, volume, ("mount", "read_only", "sub_path", *_SOURCES))
+        mounts = [str(volume.get("mount")).rstrip("/") for volume in value]
+        for mount in sorted({one for one in mounts if mounts.count(one) > 1}):
+            yield name, f"mount two volumes at {mount}"
+        for mount in mounts:
+            if f"{mount}/".startswith("/jobsdk/"):
+                yield name, f"cannot be mounted at {mount}: /jobsdk is for jobsdk itself"
+    elif name == "outputs_volume":
+        yield from _of_volume(name, value, ("sub_path", "here", *_SOURCES))
+    elif name in ("code_volume", "code_url"):
+        keys = ("here", "path") if name == "code_volume" else ("upload", "fetch")
+        if sorted(value) != sorted(keys):
+            yield name, f"must have the keys {keys[0]} and {keys[1]}"
+    elif name == "patches":
+        for patch in value:
+            if sorted(patch) != ["kind", "patch"] or not isinstance(patch["patch"], Mapping):
+                yield name, "each must be {kind: KIND, patch: {...}}"
+            elif patch["kind"] not in _KINDS:
+                yield name, f"there is no kind {patch['kind']!r}; there are {', '.join(_KINDS)}"
+
+
+def _of_volume(name: str, volume: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    unknown = [key for key in volume if key not in keys]
+    if unknown:
+        yield name, f"{dict(volume)}: there is no {unknown[0]!r}; there are {', '.join(keys)}"
+    if sum(source in volume for source in _SOURCES) != 1:
+        yield name, f"{dict(volume)}: needs one of {', '.join(_SOURCES)}"

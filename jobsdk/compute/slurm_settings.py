@@ -1,0 +1,162 @@
+"""What can be set for a compute of type slurm, in computes.yml and, but for the place, in a job's own properties."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+_GPUS = re.compile(r"(?:([A-Za-z][\w.-]*):)?([1-9][0-9]*)")
+_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
+_MEMORY = re.compile(r"\d+[KMGTkmgt]?")
+
+
+class Setting(NamedTuple):
+    """What a setting means, what is wrong with a value ("" if nothing), and whether a job may set it too."""
+
+    meaning: str
+    wrong: Callable[[Any], str]
+    of_job: bool = True
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        return "must be text"
+    return "must be one line" if "\n" in value or "\r" in value else ""
+
+
+def _like(pattern: re.Pattern[str], says: str) -> Callable[[Any], str]:
+    def wrong(value: Any) -> str:
+        is_plain = isinstance(value, str | int) and not isinstance(value, bool)
+        return "" if is_plain and pattern.fullmatch(str(value)) else f"must be {says}"
+
+    return wrong
+
+
+def _time(value: Any) -> str:
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return ""
+    return "must be minutes, H:MM:SS or D-HH:MM:SS, in quotes (YAML takes 1:00:00 without them for a number)"
+
+
+def _flag(value: Any) -> str:
+    return "" if isinstance(value, bool) else "must be true or false"
+
+
+def _count(value: Any) -> str:
+    return "" if isinstance(value, int) and not isinstance(value, bool) and value > 0 else "must be a number above 0"
+
+
+def _lines(value: Any) -> str:
+    if not isinstance(value, list):
+        return "must be a list of lines"
+    return next((f"has {line!r}, which {why}" for line in value if (why := _text(line))), "")
+
+
+def _folder(value: Any) -> str:
+    return _text(value) or ("" if os.path.isabs(value) else "must be an absolute path")
+
+
+def _container(value: Any) -> str:
+    if not isinstance(value, dict):
+        return "must be a mapping, as in {runner: apptainer}"
+    known = {"runner": _like(re.compile("pyxis|apptainer"), "pyxis or apptainer"), "image": _text, "mounts": _lines,
+             "args": _lines}  # fmt: skip
+    if "runner" not in value:
+        return "needs runner: pyxis or apptainer"
+    for name, given in value.items():
+        if name not in known:
+            return f"has no {name!r}; it has {', '.join(known)}"
+        if why := known[name](given):
+            return f"has a {name} that {why}"
+    return ""
+
+
+def _preload(value: Any) -> str:
+    from jobsdk.job.command import PRELOAD
+    from jobsdk.job.findings import Report
+
+    report = Report()
+    PRELOAD.structure(value, ("preload",), report)
+    return report.findings[0].message if report.errors else ""
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "folder": Setting(
+        "folder that all nodes see: runs go to FOLDER/runs, code to FOLDER/code; without it $JOBSDK_HOME must be seen "
+        "by the nodes",
+        _folder, of_job=False,
+    ),
+    "login": Setting("login node to submit from, as user@host; the system's ssh is used", _text, of_job=False),
+    "ssh_options": Setting('further options for ssh, as ["-F", "/path/to/config"]', _lines, of_job=False),
+    "python": Setting("Python 3.8 or later on the nodes (python3); with a path its folder is put first on PATH", _text),
+    "partition": Setting("partition, or several with commas", _text),
+    "account": Setting("account that is charged", _text),
+    "qos": Setting("quality of service", _text),
+    "reservation": Setting("reservation", _text),
+    "constraint": Setting("features that the nodes must have", _text),
+    "exclude": Setting("nodes that are not to be used", _text),
+    "gpus_per_node": Setting(
+        "GPUs of each node, as 8 or a100:8, for jobs without gpus_per_process",
+        _like(_GPUS, "a number, or TYPE:NUMBER"),
+    ),
+    "gres": Setting("the same by --gres, as gpu:a100:8, for clusters without --gpus-per-node", _text),
+    "cpus_per_task": Setting("cores of each node; Slurm gives 1 otherwise, unless exclusive", _count),
+    "mem": Setting("memory of each node, as 64G; 0 is all", _like(_MEMORY, "a size such as 64G")),
+    "exclusive": Setting("whether whole nodes are taken", _flag),
+    "time": Setting(
+        "longest time of jobs without limits.timeout, as minutes, H:MM:SS or D-HH:MM:SS",
+        _time,
+    ),
+    "requeue": Setting("false: never start again a job that lost its nodes, whatever it allows itself", _flag),
+    "signal": Setting("seconds before the end of its time at which a job gets SIGTERM", _count),
+    "comment": Setting("comment", _text),
+    "setup": Setting("lines of shell before srun, such as module load cuda", _lines),
+    "container": Setting("{runner: pyxis or apptainer, image: if the job has none, mounts: [A:B], args}", _container),
+    "sbatch": Setting("further options of sbatch, as [--mail-type=END]", _lines),
+    "srun": Setting("further options of srun", _lines),
+    "preload": Setting("modules that each node imports once, for jobs that do not say it themselves", _preload, False),
+}  # fmt: skip
+
+
+def mistakes(settings: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong in a compute's settings, whose names are known."""
+    for name, value in settings.items():
+        if name in SETTINGS and (why := SETTINGS[name].wrong(value)):
+            yield f"{name} {why}"
+    if "login" in settings and "folder" not in settings:
+        yield "login needs folder: an absolute path there that all nodes see"
+
+
+def mistakes_of_job(settings: Any) -> Iterator[tuple[str, str]]:
+    """(name, what is wrong) of what a job sets in `resources.properties.slurm`."""
+    from jobsdk.job.findings import nearest
+
+    if not isinstance(settings, Mapping):
+        yield "", "must be a mapping of settings, as in {partition: gpu}"
+        return
+    known = [name for name, setting in SETTINGS.items() if setting.of_job]
+    for name, value in settings.items():
+        if name not in known:
+            near = nearest(str(name), known)
+            yield (
+                str(name),
+                f"is no setting of a job: {f'did you mean {near!r}?' if near else 'there are ' + ', '.join(known)}",
+            )
+        elif why := SETTINGS[name].wrong(value):
+            yield name, why
+
+
+def gpus(settings: Mapping[str, Any], wanted: int | None) -> tuple[str, str] | None:
+    """(option, value) that asks for GPUs on each node: `wanted` of them, otherwise what the settings say."""
+    if "gres" in settings:
+        entries = settings["gres"].split(",")
+        if wanted:
+            entries = [re.sub(r"^(gpu(?::[A-Za-z][^:]*)?)(:\d+)?$", rf"\1:{wanted}", entry) for entry in entries]
+        return "gres", ",".join(entries)
+    found = _GPUS.fullmatch(str(settings.get("gpus_per_node", "")))
+    if found is None:
+        return ("gpus-per-node", str(wanted)) if wanted else None
+    kind, number = found.groups()
+    return "gpus-per-node", f"{kind + ':' if kind else ''}{wanted or number}"

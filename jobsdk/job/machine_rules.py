@@ -1,0 +1,67 @@
+"""What a job asks of a machine that is known: GPUs for its processes, and InfiniBand between its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jobsdk.job.findings import Finding, Path
+
+if TYPE_CHECKING:
+    from jobsdk.job.command import CommandJob
+    from jobsdk.machines import Catalogue, Machine
+    from jobsdk.plan import Plan
+
+
+def of_instance_type(job: CommandJob) -> list[Finding]:
+    """What does not fit the machine that the job itself names, if jobsdk knows it; errors are warnings, since nobody
+    has said for certain that this is the machine meant."""
+    from jobsdk.machines import known
+    from jobsdk.plan import make_plan
+
+    machine = known().find(job.resources.instance_type)
+    if machine is None:
+        return []
+    found = findings(make_plan(job, name="run"), machine, known(), ("resources", "instance_type"))
+    return [finding._replace(severity="warning") for finding in found]
+
+
+def findings(plan: Plan, machine: Machine, catalogue: Catalogue, where: Path) -> Iterator[Finding]:
+    """What does not fit. `where` is the field that names the machine."""
+    yield from _gpus(plan, machine)
+    yield from _network(plan, machine, catalogue, where)
+
+
+def _gpus(plan: Plan, machine: Machine) -> Iterator[Finding]:
+    from jobsdk.bootstrap import contract
+
+    nodes = range(min(plan["nodes"], 64))  # further ones have no more
+    processes = max(len(contract.node_processes(plan, node)) for node in nodes)
+    each = plan["gpus_per_process"]
+    has = f"{machine.name} has {_gpus_text(machine.gpus)}"
+    count = "1 process" if processes == 1 else f"{processes} processes"
+    if each and processes * each > machine.gpus:
+        message = f"{count} on a node take{'s' * (processes == 1)} {_gpus_text(processes * each)}, and {has}"
+        fix = "lower gpus_per_process or the processes on each node, or take another instance_type"
+        yield Finding("error", ("resources", "gpus_per_process"), message, fix)
+    elif not each and 0 < machine.gpus < processes and plan["distribution"]["type"] in ("pytorch", "deepspeed"):
+        message = f"a node has {count}, and {has}: a script that takes cuda:LOCAL_RANK fails"
+        path = ("distribution", "process_count_per_instance")
+        yield Finding("warning", path, message, f"set it to {machine.gpus}")
+
+
+def _gpus_text(count: int) -> str:
+    return f"{count or 'no'} GPU{'' if count == 1 else 's'}"
+
+
+def _network(plan: Plan, machine: Machine, catalogue: Catalogue, where: Path) -> Iterator[Finding]:
+    if plan["nodes"] == 1 or machine.has_infiniband or plan["distribution"]["type"] == "none":
+        return
+    if machine.infiniband:
+        lacks = f"{machine.name} has InfiniBand without SR-IOV, which NCCL and UCX cannot use"
+    else:
+        lacks = f"{machine.name} has no InfiniBand"
+    message = f"{lacks}: {plan['nodes']} nodes exchange all gradients over Ethernet"
+    sibling = catalogue.sibling(machine)
+    fix = f"{sibling.name} has it ({sibling.describe()})" if sibling else "take fewer nodes with more processes each"
+    yield Finding("warning", where, message, fix)

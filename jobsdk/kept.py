@@ -1,0 +1,54 @@
+"""What is kept of a submitted job beside its plan: facts for lists of runs, and the job file. Both hold no secret."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from jobsdk.job.paths import working_directory
+from jobsdk.runs import RunFolder
+
+if TYPE_CHECKING:
+    from jobsdk.client import Compiled
+    from jobsdk.job.command import CommandJob
+
+
+def facts(compiled: Compiled) -> dict[str, Any]:
+    """run.json: what an index of runs shows, and who submitted it."""
+    from jobsdk.bootstrap import contract, processes
+    from jobsdk.job.secret_rules import without
+
+    job, plan = without(compiled.job), compiled.plan
+    return {
+        "name": compiled.name,
+        "created": time.time(),
+        "display_name": job.display_name or compiled.name,
+        "experiment": job.experiment_name or os.path.basename(working_directory()) or "Default",
+        "tags": dict(job.tags),
+        "properties": dict(job.properties),
+        "description": job.description,
+        "compute": compiled.compute.name,
+        "distribution": plan["distribution"]["type"],
+        "nodes": plan["nodes"],
+        "processes": contract.world_size(plan),
+        "archived": False,
+        "working_dir": compiled.spec.get("working_dir"),
+        "command": job.command,
+        "host": os.uname().nodename,
+        "submitter_pid": os.getpid(),
+        "submitter_start": processes.start_time(os.getpid()),
+    }
+
+
+def note(folder: RunFolder, job: CommandJob) -> None:
+    """Keep what is not needed for the start: the job file, which would run the same code again, and the history."""
+    from jobsdk.history import History
+    from jobsdk.job.secret_rules import without
+
+    job = without(job)
+    if job.code is not None and folder.code.exists():
+        job.code = str(folder.code)
+    text = job.to_yaml(lambda path: str(job.resolve(path)))
+    (folder.path / "job.yml").write_text(text, encoding="utf-8")
+    History().record(folder)

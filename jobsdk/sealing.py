@@ -1,0 +1,72 @@
+"""Taking the secrets out of a plan, which is stored and shown, and keeping them for the run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from jobsdk.bootstrap import layout, secrets
+from jobsdk.job import secret_rules
+
+if TYPE_CHECKING:
+    from jobsdk.job.command import CommandJob
+
+
+def seal(plan: dict[str, Any], job: CommandJob) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The plan without secrets, and what was taken out of it: part -> its true content.
+
+    `secrets` of the plan names the secret variables, `sealed` the parts that are not true in it.
+    """
+    names, values = secret_rules.names(job), secret_rules.values(job)
+    redactor = secrets.Redactor(values)
+    variables = plan["environment"]
+    taken: dict[str, Any] = {"environment": {name: variables[name] for name in names if name in variables}}
+    public = {**plan, "environment": {name: value for name, value in variables.items() if name not in names}}
+    for part, content in _without(plan, redactor).items():
+        if content != plan[part]:
+            public[part], taken[part] = content, plan[part]
+    sealed = sorted(part for part in taken if part != "environment" or names)
+    if not sealed:
+        return plan | {"secrets": [], "sealed": []}, {}
+    return {**public, "secrets": names, "sealed": sealed}, {**taken, "secret_values": values}
+
+
+def complete(parts: dict[str, Any], names: list[str], environ: Mapping[str, str]) -> dict[str, Any]:
+    """What `seal` took out of a plan, with the secrets `names` that the job leaves to the submitter's environment.
+
+    Raises JobsdkError if one is not set there.
+    """
+    given = parts.get("environment", {})
+    missing = [name for name in names if name not in given and name not in environ]
+    if missing:
+        from jobsdk.errors import JobsdkError
+
+        raise JobsdkError(
+            f"{', '.join(missing)}, secret in the job, {'is' if len(missing) == 1 else 'are'} not set here. "
+            f"Fix: export {missing[0]}=..., or add it to environment_variables"
+        )
+    if not parts:
+        return {}
+    found = {name: environ[name] for name in names if name not in given}
+    secret_values = [*parts["secret_values"], *found.values()]
+    return {**parts, "environment": {**given, **found}, "secret_values": secret_values}
+
+
+def _without(plan: dict[str, Any], redactor: secrets.Redactor) -> dict[str, Any]:
+    """The parts of a plan that hold text of the user's, redacted; paths of this machine stay, they are opened."""
+
+    def data(given: dict[str, Any]) -> dict[str, Any]:
+        if "literal" in given:
+            return {"literal": redactor.text(given["literal"])}
+        uri = given["uri"]
+        return {**given, "uri": redactor.text(uri)} if uri is not None and layout.is_remote(uri) else given
+
+    distribution = plan["distribution"]
+    if isinstance(distribution.get("config"), dict):
+        distribution = {**distribution, "config": redactor.data(distribution["config"])}
+    return {
+        **{part: redactor.data(plan[part]) for part in ("display_name", "experiment")},
+        "command": [redactor.text(piece) if isinstance(piece, str) else piece for piece in plan["command"]],
+        **{part: {name: data(given) for name, given in plan[part].items()} for part in ("inputs", "outputs")},
+        "distribution": distribution,
+    }

@@ -1,0 +1,142 @@
+"""A failed job as its user sees it: the card, the codes, restarts, hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from jobsdk import MLClient, PyTorchDistribution, command
+from jobsdk.errors import JobFailed
+
+from .conftest import Jobsdk
+
+MANY_FRAMES = """
+import os, sys
+def down(n):
+    if n:
+        return down(n - 1)
+    raise ValueError("no such layer")
+print("a line" * 50)
+down(60) if os.environ["RANK"] == "3" else os.read(os.pipe()[0], 1)
+"""
+
+STUCK = """
+import os
+def load():
+    os.read(os.pipe()[0], 1)
+def reduce():
+    os.read(os.pipe()[0], 1)
+load() if os.environ["RANK"] == "2" else reduce()
+"""
+
+
+def test_card_has_at_most_20_lines_and_the_cause_first(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "train.py").write_text(MANY_FRAMES)
+    done = jobsdk("run", "--nodes", "2", "--processes", "2", "--set", "name=deep", "--", "python", "train.py")
+    assert done.code == 1
+    card = done.err[done.err.index("error: run deep") :].rstrip().splitlines()
+    assert card[0] == "error: run deep ended as Failed: rank 3 on node 1 exited with code 1: ValueError: no such layer"
+    assert "others: ranks 0-2 stopped by jobsdk" in card
+    assert len([line for line in card if not line.startswith("logs: ")]) <= 20
+    shown = jobsdk("job", "show", "deep").out
+    assert card[0].removeprefix("error: ") in shown
+    with pytest.raises(JobFailed) as caught:
+        MLClient().jobs.get("deep").result()
+    cause = caught.value.report["cause"]
+    assert (cause["class"], cause["rank"], cause["node"], cause["error"]) == (
+        "exception", 3, 1, "ValueError: no such layer",
+    )  # fmt: skip
+    assert str(caught.value).splitlines()[0] == card[0].removeprefix("error: ")
+
+
+def test_the_same_error_of_all_ranks_is_shown_once(jobsdk: Jobsdk) -> None:
+    done = jobsdk("run", "--processes", "4", "--", "python", "-c", "import nowhere_to_be_found")
+    assert done.code == 1
+    card = done.err[done.err.index("error: run ") :]
+    assert card.count("Traceback (most recent call last)") == 1
+    assert "nowhere_to_be_found" in card.splitlines()[0]
+    assert "also on ranks" in card
+
+
+def test_restarts_are_said_and_shown_in_order(jobsdk: Jobsdk) -> None:
+    text = "echo start $JOBSDK_RESTART_COUNT; test $JOBSDK_RESTART_COUNT = 1 || exit 5"
+    done = jobsdk("run", "--max-restarts", "2", "--set", "restart_delay=0", "--set", "name=twice", "sh", "-c", text)
+    assert done.code == 0, done
+    assert done.out.splitlines() == ["[rank 0] start 0", "[rank 0] start 1"]
+    assert "rank 0 on node 0 exited with code 5; restarted after 0 s (1 of 2)" in done.err
+    assert jobsdk("job", "logs", "twice").out == done.out
+    assert jobsdk("job", "logs", "twice", "--tail", "1").out.splitlines() == ["[rank 0] start 1"]
+    report = json.loads(jobsdk("job", "show", "twice", "-o", "json").out)["report"]
+    assert [earlier["exit_code"] for earlier in report["restarts"]] == [5]
+
+
+@pytest.mark.parametrize("option", [("--hang-timeout", "1s"), ("--set", "limits.timeout=2")])
+def test_a_job_that_hangs_shows_where_its_ranks_are(jobsdk: Jobsdk, work: Path, option: tuple[str, str]) -> None:
+    (work / "train.py").write_text(STUCK)
+    done = jobsdk("run", "--nodes", "2", "--processes", "2", *option, "--", "python", "train.py")
+    assert done.code == 124
+    assert "3 ranks in reduce at train.py:6 (ranks 0-1, 3)" in done.err
+    assert "rank 2 in load at train.py:4" in done.err
+
+
+def test_ranks_under_a_launcher_are_watched_and_asked_too(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "train.py").write_text(STUCK)
+    options = ("--distribution", "mpi", "--nodes", "2", "--processes", "2", "--hang-timeout", "1")
+    done = jobsdk("run", *options, "--set", "distribution.launcher=openmpi", "--", "python", "train.py")
+    assert done.code == 124
+    assert "3 ranks in reduce at train.py:6 (ranks 0-1, 3)" in done.err
+    text = "import time\nfor _ in range(25): print(_, flush=True); time.sleep(0.1)"
+    done = jobsdk("run", *options, "--set", "distribution.launcher=openmpi", "--", "python", "-c", text)
+    assert done.code == 0, done
+
+
+def test_work_without_output_is_no_hang(jobsdk: Jobsdk) -> None:
+    text = "import time; end = time.monotonic() + 2.5\nwhile time.monotonic() < end: pass"
+    assert jobsdk("run", "--hang-timeout", "1", "--", "python", "-c", text).code == 0
+    text = "import time\nfor _ in range(25): print(_, flush=True); time.sleep(0.1)"
+    assert jobsdk("run", "--hang-timeout", "1", "--", "python", "-c", text).code == 0
+
+
+@pytest.mark.parametrize("value", ["5 minutes", "0", "-1", "soon"])
+def test_a_hang_timeout_that_is_none(jobsdk: Jobsdk, value: str) -> None:
+    done = jobsdk("run", "--hang-timeout", value, "true")
+    assert done.code == 2
+    assert "no length of time" in done.err
+
+
+def test_fields_of_restarts_have_hints(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "job.yml").write_text("command: 'true'\nhang_timeout: 5m\nmax_restart: 2\nlimits: {max_restarts: 1}\n")
+    done = jobsdk("job", "validate", "-f", "job.yml")
+    assert done.code == 2
+    assert "write limits.hang_timeout" in done.err
+    assert "did you mean 'max_restarts'?" in done.err
+
+
+def test_a_job_submitted_inside_a_job_is_one_of_its_own(jobsdk: Jobsdk, work: Path) -> None:
+    inner = "import os, sys; print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['JOBSDK_RUN_NAME'])"
+    (work / "inner.sh").write_text(f'jobsdk run --set name=inner$RANK -- python -c "{inner}"\n')
+    path = os.pathsep.join([os.path.dirname(os.sys.executable), os.environ["PATH"]])
+    done = jobsdk("run", "--processes", "2", "--", "sh", "inner.sh", env={**os.environ, "PATH": path})
+    assert done.code == 0, done
+    assert sorted(done.out.splitlines()) == ["[rank 0] [rank 0] 0 1 inner0", "[rank 1] [rank 0] 0 1 inner1"]
+
+
+def test_times_of_a_report_are_those_of_the_failure(jobsdk: Jobsdk) -> None:
+    before = time.time()
+    job = command(command="exit 4", distribution=PyTorchDistribution(), instance_count=2)
+    run = MLClient().jobs.create_or_update(job).wait()
+    cause = run.report["cause"]
+    assert before <= cause["time"] <= run.report["ended"] <= time.time()
+
+
+def test_the_cause_is_said_at_once_where_ranks_take_their_grace_time(jobsdk: Jobsdk) -> None:
+    text = "test $RANK = 1 && exit 7; trap '' TERM; sleep 60 & wait; sleep 60"
+    done = jobsdk("run", "--processes", "2", "--set", "limits.grace_period=2", "sh", "-c", text)
+    assert done.code == 7
+    lines = done.err.splitlines()
+    assert lines[0].endswith("rank 1 on node 0 exited with code 7; the other ranks are being stopped")
+    assert "others: rank 0 killed after the grace time" in lines

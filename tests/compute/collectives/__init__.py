@@ -1,0 +1,79 @@
+"""For each distribution a job that makes its framework's real all-reduce, on any compute; and what must come of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from jobsdk import (
+    DeepSpeedDistribution,
+    JobFailed,
+    MLClient,
+    MpiDistribution,
+    PyTorchDistribution,
+    TensorFlowDistribution,
+    command,
+)
+from jobsdk.job.command import CommandJob
+from jobsdk.run import Run
+from tests.test_explain import NOT_OURS, as_pattern
+
+#: Two processes a node; TensorFlow has one.
+DISTRIBUTIONS: dict[str, Any] = {
+    "pytorch": PyTorchDistribution(process_count_per_instance=2),
+    "tensorflow": TensorFlowDistribution(),
+    "mpi": MpiDistribution(process_count_per_instance=2),
+    "deepspeed": DeepSpeedDistribution(process_count_per_instance=2),
+}
+_SCRIPTS = {"pytorch": "pytorch.py", "tensorflow": "tensorflow_.py", "mpi": "mpi.py", "deepspeed": "deepspeed_.py"}
+_QUIET = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MINE": "a b $HOME 'c'"}
+
+
+def job(kind: str, nodes: int, compute: str, python: str = "python", **fields: Any) -> CommandJob:
+    """The job of one cell of the matrix. `python` is what the nodes have to run it."""
+    return command(
+        code=Path(__file__).parent,
+        command=f"{python} {_SCRIPTS[kind]}",
+        distribution=DISTRIBUTIONS[kind],
+        instance_count=nodes,
+        environment_variables={**_QUIET, **fields.pop("environment_variables", {})},
+        compute=compute,
+        **fields,
+    )
+
+
+def check(the_job: CommandJob, timeout: float = 120.0) -> Run:
+    """Run it: every rank has the sum over all ranks, and the environment that `explain` showed before."""
+    shown = {process.rank: process for process in the_job.explain()}
+    run = MLClient().jobs.create_or_update(the_job).wait(timeout)
+    logs = {
+        int(path.stem.rpartition("-")[2]): path.read_text("utf-8", "replace")
+        for path in run.folder.logs.glob("node-*/rank-*.log")
+    }
+    try:
+        run.result()
+    except JobFailed as error:
+        lines = (f"[{rank}] {line}" for rank in sorted(logs) for line in logs[rank].splitlines())
+        text = "\n".join([str(error), *(line for line in lines if "] environ {" not in line)])
+        raise AssertionError(text) from error
+    size = len(shown)
+    total = size * (size + 1) // 2
+    assert sorted(logs) == list(range(size))
+    for rank, log in logs.items():
+        assert re.findall(r"^rank .* total .*$", log, re.MULTILINE) == [f"rank {rank} of {size} total {total}"]
+        (text,) = re.findall(r"^environ (\{.*\})$", log, re.MULTILINE)
+        _check_environment(json.loads(text), shown[rank].environment)
+    return run
+
+
+def _check_environment(actual: dict[str, str], shown: dict[str, str]) -> None:
+    for name, value in shown.items():
+        assert as_pattern(value).fullmatch(actual.get(name, "")), f"{name}: {actual.get(name)!r}, shown {value!r}"
+    ours = {name for name in actual if name.startswith(("JOBSDK_", "AZURE", "AZ_BATCH", "MASTER_", "TORCH_", "NCCL_"))}
+    left = {name for name in ours - set(shown) if not NOT_OURS.fullmatch(name)} - {
+        "JOBSDK_HOME",
+        "JOBSDK_REQUIRE_ENGINES",
+    }
+    assert not left, f"not explained: {left}"

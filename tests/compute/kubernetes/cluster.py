@@ -1,0 +1,320 @@
+"""The API server with a Job controller, and a kubelet that starts each pod as a real container on a private network.
+
+Containers are podman's, on an image without ssh. The network has names: a pod is found at HOSTNAME.SUBDOMAIN.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import os
+import queue
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+from tests.compute.kubernetes.server import ApiServer, Failure, Object, now
+
+IMAGE = "localhost/jobsdk-node:1"
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_CONF = """\
+[engine]
+runtime = "runc"
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+"""
+
+
+class Podman:
+    """podman with a configuration of the tests' own, which suits machines whose cgroups are of the first version."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "containers.conf").write_text(_CONF)
+        self._environ = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
+        self._environ.pop("JOBSDK_HOME", None)  # conmon would look like something that a test left behind
+
+    def run(self, *argv: str, check: bool = True, timeout: float = 60.0) -> str:
+        done = subprocess.run(
+            ["podman", *argv], env=self._environ, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        if check and done.returncode:
+            raise AssertionError(f"podman {' '.join(argv[:4])}: {done.stderr.strip()}")
+        return done.stdout
+
+
+class Cluster(ApiServer):
+    """`with Cluster(folder) as cluster`: Jobs and JobSets that are created run."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+        self._podman = Podman(folder)
+        self._network = f"jobsdk-{os.getpid()}-{folder.name}"
+        self._todo: queue.Queue[tuple[str, Object] | None] = queue.Queue()
+        self._controller = threading.Thread(target=self._control, daemon=True)
+        self._waiters: list[threading.Thread] = []
+        self.errors: list[str] = []  # of the kubelet itself
+        self.logs = self._read_log
+        self.store.changed = lambda what, one: self._todo.put((what, copy.deepcopy(one)))
+
+    def __enter__(self) -> Cluster:
+        super().__enter__()
+        self._podman.run("network", "create", self._network)
+        self._controller.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.store.list("Pod", "jobs"):
+            self._podman.run("rm", "-f", "-t", "0", one["metadata"]["uid"], check=False)
+        self._todo.put(None)
+        self._controller.join()
+        for waiter in self._waiters:
+            waiter.join(10)
+        self._podman.run("network", "rm", "-f", self._network, check=False)
+        super().__exit__()
+
+    def gateway(self) -> str:
+        """The address at which pods reach this machine, on their private network."""
+        (found,) = json.loads(self._podman.run("network", "inspect", self._network))
+        address: str = found["subnets"][0]["gateway"]
+        return address
+
+    def kill(self, pod: str) -> None:
+        """SIGKILL for the container."""
+        self._podman.run("kill", "-s", "KILL", self.store.get("Pod", "jobs", pod)["metadata"]["uid"])
+
+    def disrupt(self, pod: str) -> None:
+        """Take a pod away, as for another one of higher priority."""
+        self._condition(pod, "DisruptionTarget", "PreemptionByScheduler", "preempting to accommodate another pod")
+        self._podman.run("stop", "-t", "30", self.store.get("Pod", "jobs", pod)["metadata"]["uid"], timeout=90)
+
+    def delete(self, kind: str, namespace: str, name: str) -> Object:
+        """An object that owns pods goes when they have gone; these have their grace period."""
+        one = self.store.get(kind, namespace, name)
+        owned = self.store.owned(one["metadata"]["uid"])
+        if kind == "JobSet":
+            owned += [pod for job in owned for pod in self.store.owned(job["metadata"]["uid"])]
+        pods = [other for other in owned if other["kind"] == "Pod"]
+        if not pods:
+            return super().delete(kind, namespace, name)
+        self.store.update(kind, namespace, name, lambda one: one["metadata"].update(deletionTimestamp=now()))
+        thread = threading.Thread(target=self._delete_slowly, args=(pods, (kind, namespace, name)), daemon=True)
+        self._waiters.append(thread)
+        thread.start()
+        return one
+
+    def _delete_slowly(self, pods: list[Object], owner: tuple[str, str, str]) -> None:
+        stopping = [threading.Thread(target=self._stop, args=(pod,)) for pod in pods]
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join()
+        self.store.delete(*owner)
+
+    def _condition(self, pod: str, kind: str, reason: str, message: str) -> None:
+        new = {"type": kind, "status": "True", "reason": reason, "message": message}
+        self.store.update("Pod", "jobs", pod, lambda one: one["status"].setdefault("conditions", []).append(new))
+
+    # -- the controller: one thread ------------------------------------------------------------------------------------
+
+    def _control(self) -> None:
+        while (task := self._todo.get()) is not None:
+            what, one = task
+            try:
+                if one["kind"] == "Job" and what != "DELETED":
+                    self._sync(one)
+                elif one["kind"] == "JobSet" and what != "DELETED":
+                    self._sync_jobset(one)
+            except Failure:
+                pass  # it has gone meanwhile
+            except Exception as error:
+                self.errors.append(repr(error))
+
+    def _sync_jobset(self, jobset: Object) -> None:
+        if jobset["spec"].get("suspend"):
+            return
+        name = jobset["metadata"]["name"]
+        for replicated in jobset["spec"]["replicatedJobs"]:
+            spec = copy.deepcopy(replicated["template"]["spec"])
+            spec["template"]["spec"]["subdomain"] = name
+            metadata = {"name": f"{name}-{replicated['name']}-0", "labels": {}, "ownerReferences": [_owner(jobset)]}
+            job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+            if ("Job", "jobs", job["metadata"]["name"]) not in self.store.objects:
+                self.store.create("jobs", job)
+
+    def _sync(self, job: Object) -> None:
+        spec, name = job["spec"], job["metadata"]["name"]
+        if spec.get("suspend") or _is_finished(job) or "deletionTimestamp" in job["metadata"]:
+            return
+        mine = [one for one in self.store.list("Pod", "jobs") if one["metadata"]["labels"].get("job-name") == name]
+        for index in range(spec["completions"]):
+            pods = [one for one in mine if one["metadata"]["annotations"][_INDEX] == str(index)]
+            if all(_is_ignored(job, one) for one in pods):
+                self.store.create("jobs", _pod_of(job, index, len(pods)))
+                created = self.store.get("Pod", "jobs", f"{name}-{index}-{len(pods):05d}")
+                waiter = threading.Thread(target=self._live, args=(created,), daemon=True)
+                self._waiters.append(waiter)
+                waiter.start()
+        ends = {
+            one["metadata"]["annotations"][_INDEX]: one["status"]["phase"]
+            for one in mine
+            if one.get("status", {}).get("phase") in ("Succeeded", "Failed") and not _is_ignored(job, one)
+        }
+        if len(ends) == spec["completions"]:
+            failed = sorted(int(index) for index, phase in ends.items() if phase == "Failed")
+            kind, reason = ("Failed", "FailedIndexes") if failed else ("Complete", "CompletionsReached")
+            condition = {"type": kind, "status": "True", "reason": reason, "message": f"failed indexes: {failed}"}
+            self.store.update(
+                "Job", "jobs", name, lambda one: one.setdefault("status", {}).update(conditions=[condition])
+            )
+
+    # -- the kubelet: a thread for each pod ----------------------------------------------------------------------------
+
+    def _live(self, pod: Object) -> None:
+        try:
+            self._run(pod)
+        except Failure:
+            pass  # it was deleted
+        except Exception as error:
+            self.errors.append(f"{pod['metadata']['name']}: {error!r}")
+
+    def _run(self, pod: Object) -> None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        folder = self._folder / uid
+        folder.mkdir()
+        spec = pod["spec"]
+        (container,) = spec["containers"]
+        if container["image"] != IMAGE:
+            waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{container["image"]}"'}
+            self._state(name, "Pending", {"waiting": waiting})
+            return
+        argv = [
+            "run", "--detach", "--name", uid, "--network", self._network, "--hostname", spec["hostname"],
+            "--network-alias", f"{spec['hostname']}.{spec['subdomain']}", "--log-driver", "k8s-file",
+            "--log-opt", f"path={folder}/log", "--stop-timeout", "30",
+        ]  # fmt: skip
+        argv += self._mounts(pod, container, folder)
+        for variable in container["env"]:
+            argv += ["--env", f"{variable['name']}={self._value(pod, variable)}"]
+        limit = container.get("resources", {}).get("limits", {}).get("memory")
+        if limit:
+            argv += ["--memory", limit.replace("Mi", "m").replace("Gi", "g")]
+        self._podman.run(*argv, "--entrypoint", json.dumps(container["command"]), container["image"])
+        self._state(name, "Running", {"running": {"startedAt": now()}})
+        code = int(self._podman.run("wait", uid, timeout=280))
+        is_oom = self._podman.run("inspect", "--format", "{{.State.OOMKilled}}", uid, check=False).strip() == "true"
+        reason = "OOMKilled" if is_oom else "Error" if code else "Completed"
+        ended = {"exitCode": code, "reason": reason, "finishedAt": now()}
+        try:
+            self._state(name, "Failed" if code else "Succeeded", {"terminated": ended})
+            owner = pod["metadata"]["ownerReferences"][0]["name"]
+            self.store.changed("MODIFIED", self.store.get("Job", "jobs", owner))
+        finally:
+            self._podman.run("rm", "-f", "-t", "0", uid, check=False)
+
+    def _state(self, pod: str, phase: str, state: Object) -> None:
+        def change(one: Object) -> None:
+            one["spec"]["nodeName"] = "machine-1"
+            one.setdefault("status", {}).update(phase=phase, containerStatuses=[{"name": "main", "state": state}])
+
+        self.store.update("Pod", "jobs", pod, change)
+
+    def _stop(self, pod: Object) -> None:
+        """SIGTERM, the pod's grace period, SIGKILL."""
+        grace = str(pod["spec"]["terminationGracePeriodSeconds"])
+        self._podman.run("stop", "-t", grace, pod["metadata"]["uid"], check=False, timeout=90)
+
+    def _value(self, pod: Object, variable: Object) -> str:
+        if "value" in variable:
+            return str(variable["value"])
+        source = variable["valueFrom"]
+        if "fieldRef" in source:
+            return str(pod["metadata"]["annotations"][_INDEX])
+        if "secretKeyRef" in source:
+            reference = source["secretKeyRef"]
+            found = self.store.get("Secret", "jobs", reference["name"])["data"][reference["key"]]
+            return base64.b64decode(found).decode()
+        reference = source["configMapKeyRef"]
+        return str(self.store.get("ConfigMap", "jobs", reference["name"])["data"][reference["key"]])
+
+    def _mounts(self, pod: Object, container: Object, folder: Path) -> list[str]:
+        argv = []
+        volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
+        for mount in container["volumeMounts"]:
+            volume, place = volumes[mount["name"]], mount["mountPath"]
+            if volume.get("emptyDir", {}).get("medium") == "Memory":
+                size = volume["emptyDir"]["sizeLimit"].replace("Mi", "m").replace("Gi", "g")
+                argv += ["--shm-size", size] if place == "/dev/shm" else ["--tmpfs", f"{place}:size={size}"]
+                continue
+            source = Path(volume["hostPath"]["path"]) if "hostPath" in volume else folder / mount["name"]
+            if "projected" in volume:
+                self._project(volume["projected"]["sources"], source)
+            source = source / mount.get("subPath", "")
+            source.mkdir(parents=True, exist_ok=True)
+            argv += ["--volume", f"{source}:{place}{':ro' if mount.get('readOnly') else ''}"]
+        return argv
+
+    def _project(self, sources: list[Object], folder: Path) -> None:
+        folder.mkdir()
+        for source in sources:
+            (kind, reference), *_ = source.items()
+            one = self.store.get({"configMap": "ConfigMap", "secret": "Secret"}[kind], "jobs", reference["name"])
+            texts = {} if kind == "secret" else one.get("data", {})
+            encoded = one.get("data", {}) if kind == "secret" else one.get("binaryData", {})
+            for key, text in texts.items():
+                (folder / key).write_text(text)
+            for key, text in encoded.items():
+                (folder / key).write_bytes(base64.b64decode(text))
+
+    def _read_log(self, pod: str) -> bytes | None:
+        one = self.store.get("Pod", "jobs", pod)
+        if "containerStatuses" not in one.get("status", {}):
+            return None
+        path = self._folder / one["metadata"]["uid"] / "log"
+        return path.read_bytes() if path.exists() else None
+
+
+def _pod_of(job: Object, index: int, life: int) -> Object:
+    """What the Job controller makes of the template for an index."""
+    name = job["metadata"]["name"]
+    template = copy.deepcopy(job["spec"]["template"])
+    spec, metadata = template["spec"], template["metadata"]
+    spec["hostname"] = f"{name}-{index}"
+    (container,) = spec["containers"]
+    field = {"fieldRef": {"fieldPath": f"metadata.annotations['{_INDEX}']"}}
+    container.setdefault("env", []).append({"name": "JOB_COMPLETION_INDEX", "valueFrom": field})
+    metadata["name"] = f"{name}-{index}-{life:05d}"
+    metadata.setdefault("annotations", {})[_INDEX] = str(index)
+    metadata["labels"] = {**metadata.get("labels", {}), "job-name": name, _INDEX: str(index)}
+    metadata["ownerReferences"] = [_owner(job)]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def _owner(one: Object) -> Object:
+    metadata = one["metadata"]
+    return {"apiVersion": one["apiVersion"], "kind": one["kind"], "name": metadata["name"], "uid": metadata["uid"]}
+
+
+def _is_finished(job: Object) -> bool:
+    return bool(job.get("status", {}).get("conditions"))
+
+
+def _is_ignored(job: Object, pod: Object) -> bool:
+    """Whether the Job's pod failure policy replaces a pod that has ended."""
+    status = pod.get("status", {})
+    is_disrupted = any(one["type"] == "DisruptionTarget" for one in status.get("conditions", ()))
+    rules = job["spec"].get("podFailurePolicy", {}).get("rules", ())
+    return status.get("phase") == "Failed" and is_disrupted and any(rule["action"] == "Ignore" for rule in rules)
+
+
+def is_possible() -> str | None:
+    """What is missing for real containers here; None where nothing is."""
+    if os.geteuid() != 0:
+        return "root"
+    missing = [name for name in ("podman", "runc") if shutil.which(name) is None]
+    if missing:
+        return missing[0]
+    found = subprocess.run(["podman", "image", "exists", IMAGE], check=False, capture_output=True)
+    return f"the image {IMAGE}" if found.returncode else None

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobsdk.compute.kubernetes import KubernetesCompute
+from jobsdk.runs import Pace
+from tests.compute.kubernetes import cluster as clusters
+from tests.compute.kubernetes.server import ApiServer
+
+#: What the ranks need of this machine: Python, and the environment with torch and all else.
+PYTHON = [{"mount": path, "host_path": path, "read_only": True} for path in (sys.prefix, sys.base_prefix)]
+PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture
+def configure(home: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """Make `cluster` a compute with such settings, whose kubeconfig leads to a server."""
+
+    def write(server: ApiServer, token: str = ApiServer.TOKEN, **settings: Any) -> None:
+        server.kubeconfig(home / "kubeconfig", token)
+        monkeypatch.setenv("KUBECONFIG", str(home / "kubeconfig"))
+        settings = {"type": "kubernetes", "image": clusters.IMAGE, **settings}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        write_computes(home, settings)
+
+    return write
+
+
+def write_computes(home: Path, settings: dict[str, Any]) -> None:
+    file = home / "config/jobsdk/computes.yml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump({"computes": {"cluster": settings}}))
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    """An API server behind which nothing happens but what the test does."""
+    with ApiServer() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def whole_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
+    missing = clusters.is_possible()
+    if missing is not None:
+        text = f"pods as containers need {missing}: run scripts/install-engines.sh"
+        if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
+            pytest.fail(text)
+        pytest.skip(text)
+    with clusters.Cluster(tmp_path_factory.mktemp("cluster")) as one:
+        yield one
+
+
+@pytest.fixture
+def cluster(
+    whole_cluster: clusters.Cluster, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[clusters.Cluster]:
+    """A cluster on which jobs run, and the compute `cluster` that leads to it."""
+    monkeypatch.setattr(KubernetesCompute, "pace", Pace(0.1, 0.3))
+    configure(whole_cluster, volumes=PYTHON, env={"PATH": PATH})
+    yield whole_cluster
+    errors, whole_cluster.errors = whole_cluster.errors, []
+    assert not errors
+
+
+@pytest.fixture(params=["containers", "real"])
+def anywhere(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compute `cluster` on the cluster of the tests' own, and on the real one that KUBECONFIG_TEST leads to.
+
+    There, JOBSDK_TEST_IMAGE is an image with Python, and JOBSDK_TEST_NAMESPACE a namespace where jobs may be run.
+    """
+    if request.param == "containers":
+        request.getfixturevalue("cluster")
+        return
+    kubeconfig = os.environ.get("KUBECONFIG_TEST")
+    if not kubeconfig:
+        pytest.skip("KUBECONFIG_TEST names no cluster")
+    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    monkeypatch.setattr(KubernetesCompute, "pace", Pace(0.5, 2.0))
+    settings = {"type": "kubernetes", "image": os.environ.get("JOBSDK_TEST_IMAGE", "python:3.12-slim")}
+    if os.environ.get("JOBSDK_TEST_NAMESPACE"):
+        settings["namespace"] = os.environ["JOBSDK_TEST_NAMESPACE"]
+    write_computes(home, settings)
