@@ -14,7 +14,7 @@ _WITH_NODES = {"RUNNING", "CONFIGURING", "COMPLETING", "RESIZING", "SIGNALING", 
 
 #: Reasons for waiting (squeue(1), JOB REASON CODES) that do not say by themselves what to do.
 _REASONS = {
-    "None": "it has just been submitted",
+    "None": "Slurm has not looked at it yet",
     "Resources": "the nodes it asks for are in use",
     "Priority": "other jobs are before it in the queue",
     "BeginTime": "it is started again after a short pause",

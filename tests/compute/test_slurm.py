@@ -321,7 +321,7 @@ def test_ranks_that_once_ran_and_left_no_word_are_lost() -> None:
         ),
         ("PartitionNodeLimit", "it will never start. Fix: fewer nodes"),
         ("SomethingNew", "Slurm job 7: SomethingNew"),
-        ("None", "it has just been submitted"),
+        ("None", "Slurm has not looked at it yet"),
     ],
 )
 def test_reasons_in_words(reason: str, words: str) -> None:

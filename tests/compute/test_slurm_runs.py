@@ -186,8 +186,8 @@ def preempt(cluster: SlurmCluster, run: Run) -> None:
 def test_a_preempted_job_starts_again_from_its_budget(cluster: SlurmCluster) -> None:
     run = start(slurm={"partition": "low", "exclusive": True}, max_preemptions=1, restart_delay=0)
     preempt(cluster, run)
-    wait_for(lambda: run.status == "Queued")
-    assert "it is started again after a short pause" in str(run.state().message)
+    wait_for(lambda: "it is started again after a short pause" in str(run.state().message))
+    assert run.status == "Queued"
     cluster.start_now(number(run))
     run.result(60)
     (earlier,) = run.report["restarts"]
