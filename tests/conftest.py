@@ -17,6 +17,9 @@ import pytest
 
 _REPOSITORY = Path(__file__).parent.parent
 
+# Under nohup all processes would be born deaf to it, also those that are to end by it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
