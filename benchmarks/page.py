@@ -27,6 +27,7 @@ NAMES = [
     "plan_scale",
     "snapshot",
     "failure",
+    "azure_submit",
 ]
 PEERS = ["torch", "accelerate", "azure-ai-ml", "torchx", "submitit"]
 

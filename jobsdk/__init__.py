@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jobsdk.azureml.entities import from_azure, to_azure
     from jobsdk.client import MLClient
     from jobsdk.errors import (
         ComputeError,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "jobsdk.azureml.entities": ["from_azure", "to_azure"],
     "jobsdk.client": ["MLClient"],
     "jobsdk.errors": ["ComputeError", "JobFailed", "JobsdkError", "RunExists", "RunNotFound", "ValidationError"],
     "jobsdk.job.command": ["CommandJob", "command"],
@@ -110,8 +112,10 @@ __all__ = [
     "VsCodeJobService",
     "__version__",
     "command",
+    "from_azure",
     "job_schema",
     "load_job",
+    "to_azure",
 ]
 
 

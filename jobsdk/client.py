@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from jobsdk import compute as computes
-from jobsdk.errors import ComputeError, JobsdkError, ValidationError
+from jobsdk.errors import ComputeError, JobsdkError, RunExists, RunNotFound, ValidationError
 from jobsdk.run import CHANGEABLE, Run
 from jobsdk.runs import RunFolder, generate_name
 
 if TYPE_CHECKING:
+    from jobsdk.azureml.workspace import Workspace
     from jobsdk.compute.base import Compute, Spec
     from jobsdk.job.command import CommandJob
     from jobsdk.job.findings import Finding
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from jobsdk.plan import Plan
 
 Warn = Callable[[str], None]
+#: How many jobs of a workspace are taken into a list that says nothing of its length.
+_MOST = 100
 
 
 class Compiled(NamedTuple):
@@ -110,8 +113,12 @@ def compute_findings(job: CommandJob) -> list[Finding]:
 class JobOperations:
     """What can be done with jobs and their runs. Runs are named, or given as `Run`.
 
-    Every operation on a run raises RunNotFound if there is none of that name.
+    Every operation on a run raises RunNotFound if there is none of that name. With a `workspace` of Azure ML its
+    computes can be named as those of computes.yml are, and its jobs are found, whoever submitted them.
     """
+
+    def __init__(self, workspace: Workspace | None = None) -> None:
+        self._workspace = workspace
 
     # -- submitting ----------------------------------------------------------------------------------------------
 
@@ -165,7 +172,7 @@ class JobOperations:
             job.compute = compute
         warnings = job.validate(strict=strict)
         run_name = job.name or generate_name()
-        target = computes.resolve(job.compute)
+        target = self._resolve(job.compute)
         plan = target.plan(job, name=run_name)
         of_machine = target.judge_machine(job, plan)
         if any(one.is_error for one in of_machine):
@@ -191,7 +198,13 @@ class JobOperations:
         for finding in compiled.warnings:
             tell(str(finding).replace("warning: ", "", 1))
         compiled.compute.prepare(compiled.spec, tell)
-        folder = RunFolder.create(compiled.name)
+        try:
+            folder = RunFolder.create(compiled.name)
+        except RunExists:
+            known = RunFolder.find(compiled.name)
+            if compiled.compute.is_same(compiled.spec, known):
+                return Run(known)
+            raise
         try:
             folder.write_json("plan.json", compiled.plan)
             if hidden:
@@ -214,7 +227,12 @@ class JobOperations:
     def _update(self, run: Run) -> Run:
         from jobsdk.history import History
 
-        run.folder.update_facts({field: getattr(run, field) for field in CHANGEABLE})
+        before = run.folder.facts()
+        fields = {field: getattr(run, field) for field in CHANGEABLE}
+        changes = {field: value for field, value in fields.items() if value != before.get(field)}
+        if changes:
+            run.target.change(run.folder, changes)
+        run.folder.update_facts(fields)
         History().record(run.folder)
         return Run(run.folder)
 
@@ -228,8 +246,15 @@ class JobOperations:
     # -- finding -------------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> Run:
-        """The run of a name."""
-        return Run(RunFolder.find(name))
+        """The run of a name; one of the client's workspace that was not submitted from here, too."""
+        if self._workspace is None:
+            return Run(RunFolder.find(name))
+        try:
+            return Run(RunFolder.find(name))
+        except RunNotFound:
+            from jobsdk.compute.azureml import of_workspace
+
+            return Run(of_workspace(self._workspace, None).bring(name))
 
     def list(
         self,
@@ -243,8 +268,9 @@ class JobOperations:
     ) -> list[Run]:
         """The runs that fit all that is given, the newest first.
 
-        `tag` is `key` or `key=value`; `list_view_type` is ActiveOnly, ArchivedOnly or All. Raises ValueError for a
-        status or view that there is not.
+        `tag` is `key` or `key=value`; `list_view_type` is ActiveOnly, ArchivedOnly or All. Of a workspace of Azure ML,
+        the client's or that of `compute`, the newest runs that were submitted elsewhere are among them, at most
+        `max_results` or else 100. Raises ValueError for a status or view that there is not.
         """
         from jobsdk.compute.refreshing import refresh
         from jobsdk.history import History
@@ -254,6 +280,7 @@ class JobOperations:
         view = getattr(list_view_type, "value", list_view_type).replace("_", "").lower()
         if view not in views:
             raise ValueError(f"there is no list_view_type {list_view_type!r}; there are ActiveOnly, ArchivedOnly, All")
+        self._bring(compute, max_results, status=status, tag=tag, experiment=experiment, archived=views[view])
         known = History().list(compute=compute, experiment=experiment, archived=views[view])
         for name, why in refresh(RunFolder.find(row["name"]) for row in known if row["status"] not in TERMINAL).items():
             _log(f"compute {name}: {why}")
@@ -266,6 +293,38 @@ class JobOperations:
             max_results=max_results,
         )
         return [Run(RunFolder.find(row["name"])) for row in rows]
+
+    def _resolve(self, name: str | None) -> Compute:
+        """The compute of a job: one that is configured, else of the workspace, if the client has one."""
+        if self._workspace is None:
+            return computes.resolve(name)
+        found = computes.configuration()
+        bare = name.removeprefix("azureml:") if name else None
+        if bare in found.computes or (bare is None and found.default_file is not None):
+            return computes.resolve(name)
+        from jobsdk.compute.azureml import of_workspace
+
+        return of_workspace(self._workspace, bare)
+
+    def _bring(self, compute: str | None, most: int | None, **wanted: Any) -> None:
+        """Make folders of the runs of a workspace that are asked for and not known here."""
+        if compute is None and self._workspace is None:
+            return
+        try:
+            target = self._resolve(compute)
+        except ComputeError:  # one that was configured once, or whose type is not installed
+            return
+        if target.type != "azureml" and compute is not None:
+            return
+        from jobsdk.compute.azureml import AzureMlCompute, of_workspace
+
+        if compute is None and self._workspace is not None:
+            target = of_workspace(self._workspace, None)
+        assert isinstance(target, AzureMlCompute)
+        try:
+            target.bring_all(most or _MOST, is_of_target=compute is not None, **wanted)
+        except ComputeError as error:
+            _log(f"compute {target.name}: {error}")
 
     # -- following -----------------------------------------------------------------------------------------------
 
@@ -320,6 +379,8 @@ class JobOperations:
 
     def _archive(self, name: str | Run, archived: bool) -> Run:
         run = self._run(name)
+        if run.archived != archived:
+            run.target.change(run.folder, {"archived": archived})
         run.folder.update_facts({"archived": archived})
         return self._update(Run(run.folder))
 
@@ -350,28 +411,81 @@ class JobOperations:
 
 
 class MLClient:
-    """The entry to runs on this machine and on configured computes: `MLClient().jobs`."""
+    """The entry to runs: `MLClient().jobs`.
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        if given or named:
-            raise JobsdkError(_no("workspace, and needs no credentials"))
-        self.jobs = JobOperations()
+    Without arguments to those on this machine and on the computes of computes.yml. With a workspace of Azure ML, named
+    as for azure-ai-ml's client, its computes can be named in jobs as well, and its jobs are found. `credential` is any
+    of azure-identity's; without one it is DefaultAzureCredential. Nothing is asked before it is needed.
+    """
+
+    def __init__(
+        self,
+        credential: Any = None,
+        subscription_id: str | None = None,
+        resource_group_name: str | None = None,
+        workspace_name: str | None = None,
+        *,
+        show_progress: bool | None = None,
+        enable_telemetry: bool | None = None,
+    ) -> None:
+        """`show_progress` and `enable_telemetry`, azure-ai-ml's, have no effect: there is neither here."""
+        names = (subscription_id, resource_group_name, workspace_name)
+        if not any(name is not None for name in (credential, *names)):
+            self.jobs = JobOperations()
+            return
+        if not all(isinstance(name, str) and name for name in names):
+            raise JobsdkError(
+                "a workspace has three names, each a text: subscription_id, resource_group_name, workspace_name. "
+                "Fix: give all three, or MLClient.from_config(), or MLClient() for what computes.yml names"
+            )
+        from jobsdk.azureml.workspace import Workspace
+
+        self._workspace = Workspace(*map(str, names))
+        if credential is not None:
+            from jobsdk.azureml.connection import use
+
+            use(self._workspace, credential)
+        self.jobs = JobOperations(self._workspace)
 
     @classmethod
-    def from_config(cls, *given: Any, **named: Any) -> NoReturn:
-        """Azure ML's; raises JobsdkError."""
-        raise JobsdkError(_no("MLClient.from_config"))
+    def from_config(
+        cls,
+        credential: Any = None,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        file_name: str | None = None,
+    ) -> MLClient:
+        """A client of the workspace of a config.json: `path`, or in that folder, else here or above.
+
+        Raises JobsdkError if there is none, or one that names no workspace.
+        """
+        from jobsdk.azureml.workspace import from_config
+
+        return cls(credential, *from_config(path, file_name))
+
+    @property
+    def subscription_id(self) -> str | None:
+        """The subscription of the client's workspace."""
+        return self._workspace.subscription_id if self._workspace else None
+
+    @property
+    def resource_group_name(self) -> str | None:
+        """The resource group of the client's workspace."""
+        return self._workspace.resource_group if self._workspace else None
+
+    @property
+    def workspace_name(self) -> str | None:
+        """The client's workspace."""
+        return self._workspace.workspace_name if self._workspace else None
+
+    _workspace: Workspace | None = None
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(_no(f"MLClient().{name}"))
+        raise AttributeError(f"jobsdk has no MLClient().{name}. Fix: MLClient() runs jobs with its .jobs")
 
     def create_or_update(self, job: CommandJob | Run, *, name: str | None = None, compute: str | None = None) -> Run:
         """Submit a job, or keep the changes of a run; see `JobOperations.create_or_update`."""
         return self.jobs.create_or_update(job, name=name, compute=compute)
-
-
-def _no(what: str) -> str:
-    return f"jobsdk has no {what}. Fix: MLClient(), without arguments, runs jobs with its .jobs"
 
 
 def _log(text: str) -> None:

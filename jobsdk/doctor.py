@@ -304,6 +304,9 @@ def plan_preflight(
     job.command, job.code, job.distribution, job.limits, job.preload = "jobsdk doctor", None, None, None, []
     job.inputs, job.outputs, job.services = {}, {}, {}
     job.resources.gpus_per_process = gpus or None
+    if target.type == "azureml":  # its own launcher knows nothing of a preflight
+        own = job.resources.properties or {}
+        job.resources.properties = {**own, "azureml": {**own.get("azureml", {}), "launcher": "bootstrap"}}
     job.name = generate_name()
     plan = target.plan(job, name=job.name)
     plan["preflight"] = {"token": os.urandom(32).hex(), "gpus": gpus, "bandwidth": bandwidth}

@@ -39,8 +39,6 @@ class Run:
     """
 
     type = "command"
-    studio_url: str | None = None
-
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.name = folder.name
@@ -56,7 +54,6 @@ class Run:
         self.nodes: int | None = facts.get("nodes")
         self.processes: int | None = facts.get("processes")
         self.archived = bool(facts.get("archived"))
-        self.services: dict[str, Any] = {}
         created = datetime.datetime.fromtimestamp(facts.get("created") or 0.0, datetime.timezone.utc)
         self.creation_context = CreationContext(created)
 
@@ -68,6 +65,21 @@ class Run:
 
     def __hash__(self) -> int:
         return hash(self.folder.path)
+
+    @property
+    def studio_url(self) -> str | None:
+        """Its page in Azure ML's studio; None for a run elsewhere."""
+        url: str | None = self._place().get("studio_url")
+        return url
+
+    @property
+    def services(self) -> dict[str, Any]:
+        """The services that Azure ML has started beside the job, as mappings with endpoint, status, port."""
+        return dict(self._place().get("services") or {})
+
+    def _place(self) -> dict[str, Any]:
+        """What is known of it where it is, besides what all runs have."""
+        return self.folder.read_json("azureml.json")
 
     # -- how it goes ---------------------------------------------------------------------------------------------
 

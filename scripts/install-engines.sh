@@ -6,7 +6,8 @@
 #   Slurm with munge, which the tests start as clusters of their own;
 #   the compiler (g++) with which DeepSpeed makes an extension when it is first used;
 #   podman with what it needs, and an image made by debootstrap, for pods that are real containers;
-#   MPICH with its launcher Hydra, in .engines/mpich: its files would overwrite those of .venv's Open MPI.
+#   MPICH with its launcher Hydra, in .engines/mpich: its files would overwrite those of .venv's Open MPI;
+#   Azurite, the blob store of `jobsdk azure-emulator`, in .engines/azurite, with Node.js that runs it.
 # What is there already stays as it is. PYTHON=python3.12 picks the interpreter of a new environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,11 +37,17 @@ command -v munged >/dev/null || missing+=(munge)
 command -v ssh >/dev/null || missing+=(openssh-client)
 command -v rsync >/dev/null || missing+=(rsync)
 command -v podman >/dev/null || missing+=(podman runc netavark aardvark-dns catatonit iptables)
+command -v node >/dev/null && command -v npm >/dev/null || missing+=(nodejs npm)
 command -v debootstrap >/dev/null || [ -e .engines/node-image.tar ] || missing+=(debootstrap)
 if [ ${#missing[@]} -gt 0 ]; then
     command -v apt-get >/dev/null || fail "no apt-get here; install these yourself (Debian's names): ${missing[*]}"
     [ "$(id -u)" -eq 0 ] || fail "must be root to install ${missing[*]}; run: sudo $0"
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+fi
+azurite=.engines/azurite
+if ! [ -x "$azurite/node_modules/.bin/azurite-blob" ]; then
+    mkdir -p "$azurite"
+    npm install --silent --no-fund --no-audit --prefix "$azurite" azurite@3.35.0 || fail "npm could not install azurite into $azurite"
 fi
 scripts/containers.sh || fail "the image for pods cannot be made: see scripts/containers.sh"

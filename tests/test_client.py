@@ -366,12 +366,44 @@ def test_many_submissions_at_once() -> None:
 
 
 def test_what_is_only_azure_mls_is_said_so() -> None:
-    for use in (MLClient.from_config, lambda: MLClient("credential")):
-        with pytest.raises(JobsdkError, match=r"MLClient\(\), without arguments, runs jobs"):
-            use()
-    with pytest.raises(AttributeError, match="runs jobs"):
+    with pytest.raises(AttributeError, match=r"MLClient\(\) runs jobs with its \.jobs"):
         _ = MLClient().data
     assert not hasattr(MLClient(), "models")
+
+
+def test_a_client_of_a_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(JobsdkError, match=r"there is no config\.json in .* or above it\. Fix: "):
+        MLClient.from_config()
+    names = {"subscription_id": "s", "resource_group": "g", "workspace_name": "w"}
+    Path("config.json").write_text(json.dumps(names))
+    Path("deep/er").mkdir(parents=True)
+    monkeypatch.chdir("deep/er")
+    for client in (
+        MLClient.from_config(),
+        MLClient(None, "s", "g", "w"),
+        MLClient.from_config(path="../../config.json"),
+    ):
+        assert (client.subscription_id, client.resource_group_name, client.workspace_name) == ("s", "g", "w")
+    assert MLClient().workspace_name is None
+    for given in (("credential",), (None, "s", "g")):
+        with pytest.raises(JobsdkError, match=r"a workspace has three names.*Fix: "):
+            MLClient(*given)  # type: ignore[arg-type]
+    with pytest.raises(JobsdkError, match=r"a credential has a method get_token; str has none"):
+        MLClient("credential", "s", "g", "w")
+
+
+def test_a_client_of_a_workspace_knows_its_computes_and_those_of_computes_yml() -> None:
+    client = MLClient(None, "s", "g", "w")
+    job = in_shell("true", environment={"image": "ubuntu"}, instance_count=2, distribution={"type": "pytorch"})
+    there = client.jobs.compile(job, compute="azureml:gpu-cluster")
+    assert there.spec["body"]["properties"]["computeId"].endswith("/workspaces/w/computes/gpu-cluster")
+    assert client.jobs.compile(job, compute="local").compute.type == "local"
+    anywhere = client.jobs.compile(job)
+    assert anywhere.compute.type == "azureml"
+    assert "computeId" not in anywhere.spec["body"]["properties"]
+    Path("computes.yml").write_text("default: here\ncomputes: {here: {type: local}}")
+    assert client.jobs.compile(job).compute.name == "here"
+    assert client.jobs.create_or_update(in_shell("true", compute="here")).wait().status == "Completed"
 
 
 def test_outputs_by_name() -> None:

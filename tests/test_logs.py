@@ -221,12 +221,12 @@ def test_following_shows_lines_while_the_run_goes_on(run: RunFolder) -> None:
     thread = threading.Thread(target=follower.follow)
     thread.start()
     log(run, 0).write_bytes(b"early\n")
-    assert out.seen.wait(30)
+    assert out.seen.wait(200)
     run.append_event("warning", message="mind the gap")
     with log(run, 0).open("ab") as file:
         file.write(b"late")
     end(run)
-    thread.join(30)
+    thread.join(200)
     assert out.getvalue() == b"[rank 0] early\n[rank 0] late\n"
     assert said == ["mind the gap"]
 
@@ -242,7 +242,7 @@ def test_following_says_why_a_run_waits_once_for_each_reason(run: RunFolder, mon
         wait_for(lambda: len(said) == count)  # noqa: B023 - it is called at once
     run.append_event("queued", message="no nodes")
     end(run)
-    thread.join(30)
+    thread.join(200)
     assert said == ["queued: no nodes", "queued: others are first"]
 
 

@@ -170,7 +170,7 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_its_processes_are_ended()
     pid, start = dead_process()
     run.write_json("owner.json", {"pid": pid, "start": start})
     states = [run.state() for _ in range(2)]
-    assert left.wait(30) == -signal.SIGKILL
+    assert left.wait(200) == -signal.SIGKILL
     assert [state.status for state in states] == ["Lost", "Lost"]
     assert [event["event"] for event in run.events()].count("ended") == 1
     assert run.report()["exit_code"] == 125
@@ -212,7 +212,7 @@ def test_waiting_ends_with_the_run_or_with_the_time() -> None:
     with pytest.raises(TimeoutError, match="Queued"):
         run.wait(0)
     threading.Timer(0.05, lambda: run.append_event("ended", status="Completed", exit_code=0)).start()
-    assert run.wait(30).status == "Completed"
+    assert run.wait(200).status == "Completed"
 
 
 def test_a_run_whose_folder_is_elsewhere_is_found_and_listed(home: Path, tmp_path: Path) -> None:

@@ -72,7 +72,17 @@ def kubernetes(environment: Mapping[str, str]) -> Optional[Place]:
     return pod.place(environment)
 
 
-DETECTORS: List[Callable[[Mapping[str, str]], Optional[Place]]] = [explicit, slurm, kubernetes]
+def azureml(environment: Mapping[str, str]) -> Optional[Place]:
+    """A node of a command job of Azure ML."""
+    if "AZUREML_RUN_ID" not in environment:
+        return None
+    from . import azureml as service
+
+    return service.place(environment)
+
+
+#: Azure ML comes last: also ranks of ours, which may start jobs of their own, have its variables.
+DETECTORS: List[Callable[[Mapping[str, str]], Optional[Place]]] = [explicit, slurm, kubernetes, azureml]
 
 
 def detect(environment: Optional[Mapping[str, str]] = None) -> Place:

@@ -52,8 +52,11 @@ def output_folder(name: str, run_dir: str) -> str:
 
 
 def output_path(plan: Dict[str, Any], name: str, run_dir: str) -> str:
-    """What `${{outputs.name}}` stands for: a folder, or for type uri_file a file in it."""
+    """What `${{outputs.name}}` stands for: a folder, or for type uri_file a file in it; where the engine has made a
+    place for it (`at`), that one."""
     given, folder = plan["outputs"][name], output_folder(name, run_dir)
+    if "at" in given:
+        return str(given["at"])
     if given["type"] != "uri_file":
         return folder
     return "%s/%s" % (folder, file_name(given["uri"]) if given["uri"] else name)

@@ -1,4 +1,4 @@
-"""The bootstrap's command line: `node`, `rank`, `local`, `tuner` and `preflight`."""
+"""The bootstrap's command line: `node`, `rank`, `local`, `azureml`, `tuner` and `preflight`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import List
 _USAGE = """usage: bootstrap node RUN_DIR   run this node of the job (its rank is detected, see the documentation)
        bootstrap local [--wait] RUN_DIR   run all nodes of the job on this machine (once a byte comes on stdin)
        bootstrap rank           run one rank, started by mpirun or another launcher
+       bootstrap azureml        run this node of a job of Azure ML, whose plan is in the environment
        bootstrap pull RUN_DIR   send what is new in a run's folder, as stdin asks
        bootstrap host OPERATION do for a run what stdin asks of this machine
        bootstrap host node RUN_DIR   run the node that the former has started
@@ -39,6 +40,10 @@ def main(arguments: List[str]) -> int:
         from . import place
 
         return place.run(arguments[1])
+    if arguments == ["azureml"]:
+        from . import azureml
+
+        return azureml.run()
     if arguments[:1] == ["pull"] and len(arguments) == 2:
         from . import pull
 

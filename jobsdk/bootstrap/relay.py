@@ -6,6 +6,7 @@ Each line of the output is a record, for people and for `parse`:
     rank-3:17+ 10%                   a part of a line; the next record of the file goes on at byte 20
     rank-3:20\\| \\r20%\\xff           with a backslash before the mark, bytes are written as \\\\, \\r or \\xHH
     launcher:0| ...                  any file NAME.log of the node's folder
+    node-1.rank-3:0| ...             the same of another node's folder: of a rank that mpirun has started here
     events:0| {"t":1,...}            the run's events
     report:0| {"run":...}            its report, as one line
     end:0| 7                         the last one: the exit code of the bootstrap
@@ -227,17 +228,27 @@ class _Writer:
         events = self._run_dir + "/events.jsonl"
         reported, until = os.path.exists(self._run_dir + "/report.json"), _size(events)
         moved = False
-        for name in sorted(os.listdir(self._folder)):
-            if name.endswith(".log"):
-                path = "%s/%s" % (self._folder, name)
-                end = _size(path)
-                while self._copy(name[:-4], path, end, is_last):
-                    moved = True
+        for source, path in self._logs():
+            end = _size(path)
+            while self._copy(source, path, end, is_last):
+                moved = True
         if reported and REPORT not in self._told:
             self._report()
         while self._copy(EVENTS, events, until, is_last):
             moved = True
         return moved
+
+    def _logs(self) -> List[Tuple[str, str]]:
+        """The logs that there are: (source, path)."""
+        logs, own = self._run_dir + "/logs", os.path.basename(self._folder)
+        folders = [("", self._folder)]
+        folders += [(name + ".", "%s/%s" % (logs, name)) for name in sorted(os.listdir(logs)) if _is_other(name, own)]
+        return [
+            (prefix + name[:-4], "%s/%s" % (folder, name))
+            for prefix, folder in folders
+            for name in sorted(os.listdir(folder))
+            if name.endswith(".log")
+        ]
 
     def finish(self, code: int) -> None:
         """Write all that is left, and the last record."""
@@ -285,6 +296,10 @@ class _Writer:
                 self.written += count
         except OSError:  # nobody reads any more
             self._is_read = False
+
+
+def _is_other(name: str, own: str) -> bool:
+    return name != own and re.fullmatch(r"node-\d+", name) is not None
 
 
 def _size(path: str) -> int:

@@ -46,6 +46,8 @@ def stage(plan: Dict[str, Any], run_dir: str, cache: str, tell: Tell) -> None:
             _stage_input(name, given, layout.input_value(plan, name, run_dir), run_dir, cache, tell)
             tell("input_staged", name=name, uri=_shown(given["uri"]))
     for name, given in plan["outputs"].items():
+        if "at" in given:
+            continue  # the engine sees to it
         _prepare_output(name, given, layout.output_path(plan, name, run_dir), run_dir)
     os.makedirs(run_dir + "/outputs/default", exist_ok=True)
     config = plan["distribution"].get("config")

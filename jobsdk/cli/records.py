@@ -37,6 +37,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "properties": run.properties,
         "description": run.description,
         "archived": run.archived,
+        "studio_url": run.studio_url,
         "outputs": {name: output.path for name, output in run.outputs.items()},
         "folder": str(run.folder.path),
     }

@@ -34,7 +34,10 @@ _BUILT_IN = {
     "slurm": "jobsdk.compute.slurm:SlurmCompute",
     "kubernetes": "jobsdk.compute.kubernetes:KubernetesCompute",
     "ssh": "jobsdk.compute.ssh:SshCompute",
+    "azureml": "jobsdk.compute.azureml:AzureMlCompute",
 }
+#: What `pip install 'jobsdk[...]'` brings a type's library, where it is not called as the type.
+_EXTRAS = {"azureml": "azure"}
 
 
 class Entry(NamedTuple):
@@ -196,7 +199,8 @@ def type_of(name: str, file: Path | None = None) -> type[Compute]:
         try:
             found: type[Compute] = getattr(importlib.import_module(module), attribute)
         except ImportError as error:  # of the engine's own library
-            text = f"the compute type {name} cannot be used here: {error}. Fix: pip install 'jobsdk[{name}]'"
+            extra = _EXTRAS.get(name, name)
+            text = f"the compute type {name} cannot be used here: {error}. Fix: pip install 'jobsdk[{extra}]'"
             raise ComputeError(text) from error
         return found
     from importlib.metadata import entry_points

@@ -127,6 +127,10 @@ class Compute(ABC):
     def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
         """Start the run whose folder holds the plan and `spec`; returns at once. Raises JobsdkError."""
 
+    def is_same(self, spec: Spec, run: RunFolder) -> bool:
+        """Whether the run was submitted with this very spec, for engines that take a repeated submission for one."""
+        return False
+
     @abstractmethod
     def cancel(self, run: RunFolder, by: str) -> None:
         """Ask that the run be ended; a run that has ended stays as it is."""
@@ -169,6 +173,12 @@ class Compute(ABC):
         """Pass a request on to the run's node 0: `cancel`, or `stacks-ID`, whose answer is `stacks-ID.json` in the
         run's folder (see `jobsdk.bootstrap.requests`). Raises JobsdkError."""
         raise ComputeError(f"a run on {self.name} (type {self.type}) cannot be asked for its {request.split('-')[0]}")
+
+    def change(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
+        """Make changes of a run's names, tags, properties or `archived` where the engine keeps them, too.
+
+        Raises ComputeError.
+        """
 
     def outputs(self, run: RunFolder) -> dict[str, str]:
         """Where each named output of the run is, in a form that another job can take as an input's path."""

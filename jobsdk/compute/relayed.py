@@ -12,6 +12,7 @@ from jobsdk.runs import RunFolder
 
 _FOLDER = "relayed"
 _ORIGIN = re.compile(rb'"origin":\[(\d+),(\d+),(\d+)\]')
+_OF_OTHER = re.compile(r"node-(\d+)\.(.+)")  # a log of another node than the one that writes it
 _STRAYS = 20
 _OPEN = 64  # files that are written to at the same time
 
@@ -49,8 +50,10 @@ class Mirror:
         else:
             # Ranks that are started again have new files; the bootstrap of a new container has an old name.
             again = f".life-{life}" if life and record.source == relay.BOOTSTRAP else ""
-            folder = layout.node_logs(str(self._run.path), node)
-            self._write(f"{folder}/{record.source}{again}.log", record)
+            other = _OF_OTHER.fullmatch(record.source)
+            name = other[2] if other else record.source
+            folder = layout.node_logs(str(self._run.path), int(other[1]) if other else node)
+            self._write(f"{folder}/{name}{again}.log", record)
 
     def flush(self) -> None:
         """Let all that was taken be in the files, as after `tell`."""

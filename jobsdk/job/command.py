@@ -146,7 +146,7 @@ class CommandJob(Restarts, hints=_HINTS):
     distribution: Distribution | None = field(DISTRIBUTION, default=None, doc="How the processes are started and meet.")
     resources: JobResourceConfiguration = field(
         Nested(JobResourceConfiguration),
-        default_factory=lambda: JobResourceConfiguration(),
+        default_factory=lambda: JobResourceConfiguration.default(),
         doc="Nodes and their kind.",
     )
     preload: str | list[str] | None = field(
@@ -274,7 +274,7 @@ class CommandJob(Restarts, hints=_HINTS):
     ) -> None:
         """Sets the given resources and keeps the others; see `JobResourceConfiguration`."""
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
-        self.resources = JobResourceConfiguration(**{**_fields_of(self.resources), **given})
+        self.resources = JobResourceConfiguration(**{**self.resources.to_dict(), **given})
 
     @_explicit
     def set_limits(
@@ -436,9 +436,7 @@ def _merge(home: str, given: Any, parameters: Mapping[str, Any], report: Report)
     if not parameters:
         return given
     if isinstance(given, _HOMES[home]):
-        model = _HOMES[home][0]
-        initial = {name: spec.initial() for name, spec in model._fields.items()}
-        given = {name: value for name, value in _fields_of(given).items() if value != initial[name]}
+        given = given.to_dict()
     elif given is None:
         given = {}
     elif not isinstance(given, Mapping):

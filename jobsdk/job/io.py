@@ -106,6 +106,8 @@ class InputKind(Kind):
             return Text().structure(value, path, report)
         if isinstance(value, Output):
             return self._from_output(value, path, report)
+        if isinstance(value, Mapping) and set(value) == {"value"} and not isinstance(value["value"], Mapping):
+            return self.structure(value["value"], path, report)  # another spelling of Azure ML's for a literal
         if isinstance(value, Input | Mapping):
             given = Nested(Input).structure(value, path, report)
             is_value = isinstance(given, Input) and given.type in VALUE_TYPES

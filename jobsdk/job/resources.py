@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jobsdk.job.durations import Duration
-from jobsdk.job.kinds import Integer, ListOf, PlainMapping, Text
+from jobsdk.job.findings import Path, Report
+from jobsdk.job.kinds import Integer, ListOf, PlainMapping, Rewrite, Text
 from jobsdk.job.model import Model, field
 
 _HINTS = {
@@ -16,7 +18,10 @@ _HINTS = {
 
 
 class JobResourceConfiguration(Model, hints=_HINTS):
-    """The nodes of a job. Fields are Azure ML's, except `gpus_per_process`, which is jobsdk's own."""
+    """The nodes of a job. Fields are Azure ML's, except `gpus_per_process`, which is jobsdk's own.
+
+    One that is written, if only as `{}` or `instance_count: 1`, stays written: Azure ML is sent what was given.
+    """
 
     instance_count: int = field(Integer(1), default=1, doc="Nodes of the job.")
     instance_type: str | None = field(
@@ -40,6 +45,40 @@ class JobResourceConfiguration(Model, hints=_HINTS):
         default=None,
         doc="GPUs that each process sees alone (CUDA_VISIBLE_DEVICES). Not given: all see all.",
     )
+
+    #: Whether the job has resources, and whether these say how many nodes.
+    is_given = True
+    is_count_given = False
+
+    @classmethod
+    def default(cls) -> JobResourceConfiguration:
+        """The resources of a job that has none."""
+        resources = cls()
+        object.__setattr__(resources, "is_given", False)
+        return resources
+
+    def _fill(self, values: Mapping[Any, Any], path: Path, report: Report) -> None:
+        super()._fill(values, path, report)
+        object.__setattr__(self, "is_given", True)
+        object.__setattr__(self, "is_count_given", values.get("instance_count") is not None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in self._fields:
+            object.__setattr__(self, "is_given", True)
+        if name == "instance_count":
+            object.__setattr__(self, "is_count_given", value is not None)
+
+    def to_dict(self, rewrite: Rewrite | None = None) -> dict[str, Any]:
+        """The resources as plain data, without what was not given."""
+        data = super().to_dict(rewrite)
+        return {"instance_count": self.instance_count, **data} if self.is_count_given else data
+
+    def __eq__(self, other: object) -> bool:
+        equal = super().__eq__(other)
+        return equal and self.is_given == other.is_given if isinstance(other, JobResourceConfiguration) else equal
+
+    __hash__ = None
 
 
 class CommandJobLimits(Model):

@@ -33,6 +33,11 @@ EXPECTED = {
         "cause named, 1 node x 4": SECONDS,
         "exit code (the rank's was 3), 1 node x 4": "3",
     },
+    "azure_submit": {
+        "new code and data, from the start of the process: seconds": SECONDS,
+        "submitted again, nothing changed: seconds": SECONDS,
+        "submitted again, nothing changed: requests": NUMBER,
+    },
 }
 
 

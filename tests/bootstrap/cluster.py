@@ -13,7 +13,7 @@ from typing import Any
 
 from jobsdk.bootstrap.archive import build
 from tests.bootstrap.namespaces import Hosts
-from tests.bootstrap.runs import processes_of
+from tests.bootstrap.runs import events_in, processes_of
 
 PORT = 7000
 TOKEN = "ab" * 32
@@ -53,9 +53,7 @@ class ClusterRun:
         return (self.folders[node] / f"logs/node-{node}/rank-{rank}.log").read_text()
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        path = self.folders[0] / "events.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [event for event in map(json.loads, lines) if event["event"] == kind]
+        return [event for event in events_in(self.folders[0]) if event["event"] == kind]
 
     def child_of(self, node: int) -> int:
         """The process that a node's bootstrap has started."""
@@ -75,4 +73,4 @@ class ClusterRun:
         for node in self.nodes:
             if node.poll() is None:
                 node.terminate()
-                node.wait(timeout=30)
+                node.wait(timeout=120)

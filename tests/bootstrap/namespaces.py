@@ -5,12 +5,20 @@ Their files are the same, their network is not: what is cut or misrouted there i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-_ENTER = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
+from jobsdk.bootstrap import claims
+
+#: The locks on machines and their GPUs lie in /tmp, each under the name of its machine. Hosts of another test that runs
+#: beside this one have the same names, so each set of hosts has that folder for itself.
+_ENTER = (
+    'mount --bind "$0" /etc/hosts && mount --bind "$(dirname "$0")/locks" '
+    f'{claims.FOLDER} && hostname "$1" && shift && exec "$@"'
+)
 
 
 class Hosts:
@@ -22,6 +30,10 @@ class Hosts:
         self._file = folder / "hosts"
         names = "".join(f"{self.address(host)} h{host}\n" for host in range(count))
         self._file.write_text("127.0.0.1 localhost\n" + names)
+        for locks in (folder / "locks", Path(claims.FOLDER)):  # what is mounted, and where
+            with contextlib.suppress(FileExistsError):
+                locks.mkdir()
+                locks.chmod(0o1777)
 
     def __enter__(self) -> Hosts:
         switch = self._namespace("sw")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -53,12 +54,10 @@ class LocalRun:
         )
 
     def wait(self) -> int:
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=200)
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
-        path = self.folder / "events.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [event for event in map(json.loads, lines) if kind in (None, event["event"])]
+        return [event for event in events_in(self.folder) if kind in (None, event["event"])]
 
     def report(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
@@ -69,7 +68,7 @@ class LocalRun:
         return path.read_text()
 
     def until(self, happened: Callable[[], Any]) -> Any:
-        """Wait for a condition; its value. Fails after 30 s."""
+        """Wait for a condition; its value. Fails after two minutes."""
         return wait_for(happened)
 
     def bootstrap_pid(self, node: int) -> int:
@@ -77,7 +76,15 @@ class LocalRun:
         return next(event["pid"] for event in self.events("bootstrap_up") if event["node"] == node)
 
 
-def wait_for(happened: Callable[[], Any], seconds: float = 30.0) -> Any:
+def events_in(folder: Path) -> list[dict[str, Any]]:
+    """The events of the run in `folder`; one that is just being written is none yet."""
+    path = folder / "events.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def wait_for(happened: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """Wait for a condition; its value. The time is for machines that stand still now and then: it costs nothing."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = happened()
@@ -85,6 +92,21 @@ def wait_for(happened: Callable[[], Any], seconds: float = 30.0) -> Any:
             return value
         time.sleep(0.01)
     raise AssertionError(f"did not happen within {seconds} s")
+
+
+def remove_cgroup(folder: Path) -> None:
+    """A process that is just ending is still in its group."""
+
+    def is_removed() -> bool:
+        try:
+            folder.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return False
+        return True
+
+    wait_for(is_removed)
 
 
 def processes_of(folder: Path) -> list[int]:

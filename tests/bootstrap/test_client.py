@@ -114,10 +114,10 @@ def test_giving_up_names_every_address_and_what_was_wrong_with_it(
         Server(token=b"x" * 32),
     )
     ports = [closed_port, swallowing, silent.getsockname()[1], web.port, foreign.port]
-    lost = Member(["127.0.0.1", "no-such-name.invalid"], ports, timeout=3.0).run().lost
+    lost = Member(["127.0.0.1", "no-such-name.invalid"], ports, timeout=10.0).run().lost
     assert lost is not None
     start, _, reasons = lost.partition(": ")
-    assert start == "no connection to node 0's control port within 3 s"
+    assert start == "no connection to node 0's control port within 10 s"
     name, *others = sorted(reasons.split("; "), key=lambda reason: "invalid" not in reason)
     assert name.startswith("no-such-name.invalid: name not known")
     assert sorted(others) == sorted(
@@ -244,7 +244,8 @@ from jobsdk.bootstrap.client import ControlClient
 from jobsdk.bootstrap.loop import Loop
 
 def tell():
-    print(json.dumps({"own": time.time(), "now": member.now(), "offset": member.offset}))
+    trip = min(member._clock._samples)[0]
+    print(json.dumps({"own": time.time(), "now": member.now(), "offset": member.offset, "trip": trip}))
     loop.stop()
 
 loop = Loop()
@@ -256,20 +257,22 @@ loop.run()
 @pytest.mark.parametrize("wrong", [-300.0, 0.0, 90.5])
 def test_a_wrong_clock_is_measured_when_joining(server: Server, wrong: float, tmp_path: Path) -> None:
     assert shutil.which("faketime"), "run scripts/install-engines.sh"
-    before = time.time()
-    done = subprocess.run(
-        ["faketime", "-f", f"{wrong:+}s", sys.executable, "-c", _PROGRAM, str(server.port)],
-        env={**os.environ, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    after = time.time()
-    told = json.loads(done.stdout)
+    told: dict[str, float] = {"trip": 9.9}
+    while told["trip"] > 0.1:  # a clock cannot be told better than that: one of the two stood still meanwhile
+        before = time.time()
+        done = subprocess.run(
+            ["faketime", "-f", f"{wrong:+}s", sys.executable, "-c", _PROGRAM, str(server.port)],
+            env={**os.environ, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        after = time.time()
+        told = json.loads(done.stdout)
     assert before + wrong - 1e-3 <= told["own"] <= after + wrong + 1e-3, "the clock is wrong indeed"
     assert before - 0.1 <= told["now"] <= after + 0.1
     assert abs(told["offset"] + wrong) < 0.1
 
 
 def test_heartbeats_keep_measuring(server: Server) -> None:
-    member = Member(["127.0.0.1"], [server.port], heartbeat=0.1).run()
+    member = Member(["127.0.0.1"], [server.port], heartbeat=10.0).run()
     assert len(member.client._clock._samples) == 1
     while member.lost is None and len(member.client._clock._samples) < 3:
         member.loop.later(0.01, member.loop.stop)

@@ -59,7 +59,7 @@ class Server:
         os.waitpid(self.pid, 0)
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=120)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 from jobsdk.bootstrap import causes, evidence
 from tests.bootstrap.endings import python
+from tests.bootstrap.runs import remove_cgroup
 
 LIMIT = 64 << 20
 #: Waits for a line, so that its cgroup can be set and read first.
@@ -29,7 +30,7 @@ def cgroup() -> Iterator[Path]:
         if (folder / name).exists():
             (folder / name).write_text("0" if name == "memory.swap.max" else str(LIMIT))
     yield folder
-    folder.rmdir()
+    remove_cgroup(folder)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from jobsdk.bootstrap.archive import command
 
-from .runs import LocalRun, plan, processes_of
+from .runs import LocalRun, plan, processes_of, remove_cgroup
 
 DISTRIBUTIONS: dict[str, dict[str, Any]] = {
     "pytorch": {"type": "pytorch", "processes": 2, "launcher": "direct"},
@@ -95,7 +95,7 @@ def cgroup() -> Any:
     folder.mkdir()
     (folder / "memory.limit_in_bytes").write_text(str(400 << 20))
     yield folder
-    folder.rmdir()
+    remove_cgroup(folder)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

@@ -149,7 +149,7 @@ def on_two_hosts(folder: Path, machines: list[Path | None], network: dict[str, A
             enter = ["/bin/sh", "-ec", _ENTER, str(machine)] if machine is not None else []
             argv = hosts.argv(node, [*enter, *command("node", str(folder))])
             started.append(subprocess.Popen(argv, env=env, cwd=folder))
-        assert [process.wait(timeout=60) for process in started] == [0, 0]
+        assert [process.wait(timeout=200) for process in started] == [0, 0]
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     said = [(folder / f"logs/node-{node}/rank-{node}.log").read_text().strip() for node in range(2)]
     return said, [event["message"] for event in events if event["event"] == "warning"]

@@ -40,7 +40,7 @@ def test_two_nodes_without_a_common_folder(tmp_path: Path) -> None:
     the_plan = plan("echo $RANK of $WORLD_SIZE; echo [$JOBSDK_TOKEN$JOBSDK_CONTROL]")
     (port,) = network.free_ports(1)
     nodes = [start(tmp_path / str(rank), the_plan, rank, port) for rank in (1, 0)]
-    assert [node.wait(timeout=30) for node in nodes] == [0, 0]
+    assert [node.wait(timeout=200) for node in nodes] == [0, 0]
     assert (tmp_path / "1/logs/node-1/rank-3.log").read_text() == "3 of 4\n[]\n", "the token is not for user code"
     assert json.loads((tmp_path / "0/report.json").read_text())["status"] == "Completed"
 
@@ -49,7 +49,7 @@ def test_every_node_ends_with_the_culprits_code(tmp_path: Path) -> None:
     (port,) = network.free_ports(1)
     the_plan = plan("[ $RANK = 3 ] && exit 9; exec sleep 600")
     nodes = [start(tmp_path / str(rank), the_plan, rank, port) for rank in (0, 1)]
-    assert [node.wait(timeout=30) for node in nodes] == [9, 9]
+    assert [node.wait(timeout=200) for node in nodes] == [9, 9]
 
 
 def test_when_node_0_dies_the_others_end(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_when_node_0_dies_the_others_end(tmp_path: Path) -> None:
     log = tmp_path / "1/logs/node-1/rank-2.log"
     wait_for(log.exists)
     first.send_signal(signal.SIGKILL)
-    assert second.wait(timeout=30) == 125
+    assert second.wait(timeout=200) == 125
     assert "lost the control port" in second.stderr.read()  # type: ignore[union-attr]
     orphans = [pid for pid in os.listdir("/proc") if pid.isdigit() and _belongs(pid, tmp_path / "0")]
     for pid in orphans:  # node 0's ranks lost their subreaper with it; a scheduler ends them on a real node
@@ -74,8 +74,8 @@ def _belongs(pid: str, folder: Path) -> bool:
 
 def test_a_missing_node_is_named(tmp_path: Path) -> None:
     (port,) = network.free_ports(1)
-    node = start(tmp_path / "0", plan("true", nodes=3, rendezvous_timeout_s=0.5), 0, port)
-    assert node.wait(timeout=30) == 125
+    node = start(tmp_path / "0", plan("true", nodes=3, rendezvous_timeout_s=4.0), 0, port)
+    assert node.wait(timeout=200) == 125
     message = json.loads((tmp_path / "0/report.json").read_text())["message"]
     assert message.startswith("1 of 3 nodes joined within ")
     assert message.endswith("missing: node 1, node 2")
@@ -83,21 +83,22 @@ def test_a_missing_node_is_named(tmp_path: Path) -> None:
 
 def test_a_missing_node_is_named_by_its_host_where_that_is_known(tmp_path: Path) -> None:
     (port,) = network.free_ports(1)
-    the_plan = plan("true", nodes=3, rendezvous_timeout_s=0.5)
+    the_plan = plan("true", nodes=3, rendezvous_timeout_s=4.0)
     node = start(tmp_path / "0", the_plan, 0, port, JOBSDK_HOSTS="gpu-a,gpu-b,")
-    assert node.wait(timeout=30) == 125
+    assert node.wait(timeout=200) == 125
     message = json.loads((tmp_path / "0/report.json").read_text())["message"]
     assert message.endswith("missing: node 1 (gpu-b), node 2")
 
 
 def test_a_node_with_another_runs_token_is_not_let_in(tmp_path: Path) -> None:
     (port,) = network.free_ports(1)
-    the_plan = plan("true", rendezvous_timeout_s=2.0)
-    first = start(tmp_path / "0", the_plan, 0, port)
-    second = start(tmp_path / "1", the_plan, 1, port, token="cd" * 32)
-    assert second.wait(timeout=30) == 125
+    first = start(tmp_path / "0", plan("true", rendezvous_timeout_s=12.0), 0, port)
+    wait_for(lambda: (tmp_path / "0/events.jsonl").exists())
+    # It gives up while node 0 is still there: what it found last is what it tells.
+    second = start(tmp_path / "1", plan("true", rendezvous_timeout_s=4.0), 1, port, token="cd" * 32)
+    assert second.wait(timeout=200) == 125
     assert f"127.0.0.1:{port} answered, but is not this job" in second.stderr.read()  # type: ignore[union-attr]
-    assert first.wait(timeout=30) == 125
+    assert first.wait(timeout=200) == 125
     assert "missing: node 1" in json.loads((tmp_path / "0/report.json").read_text())["message"]
 
 
@@ -106,7 +107,7 @@ def test_a_second_node_0_is_refused_its_control_port(tmp_path: Path) -> None:
     first = start(tmp_path / "a", plan("true"), 0, port)
     wait_for(lambda: (tmp_path / "a/events.jsonl").exists())  # node 0 has joined itself
     second = start(tmp_path / "b", plan("true"), 0, port)
-    assert second.wait(timeout=30) == 126
+    assert second.wait(timeout=200) == 126
     words = second.stderr.read()  # type: ignore[union-attr]
     assert f"node 0 cannot start: [Errno 98] Address already in use: port {port}" in words
     assert first.poll() is None
@@ -122,9 +123,9 @@ def test_a_port_in_use_is_passed_over_by_node_0_and_by_those_who_look_for_it(tmp
     with network.listener("", ports[1]):
         given = {"port": ",".join(map(str, ports)), "address": "no-such-name.invalid,localhost"}
         nodes = [start(tmp_path / str(rank), plan("true"), rank, **given) for rank in (1, 0)]
-        assert [node.wait(timeout=30) for node in nodes] == [0, 0]
+        assert [node.wait(timeout=200) for node in nodes] == [0, 0]
     other.terminate()
-    other.wait(timeout=30)
+    other.wait(timeout=200)
 
 
 _ALL_REDUCE = """
@@ -143,7 +144,7 @@ def test_torch_meets_over_ipv6(tmp_path: Path) -> None:
     the_plan = plan(f"exec {sys.executable} {tmp_path}/train.py", distribution=one_each)
     (port,) = network.free_ports(1)
     nodes = [start(tmp_path / str(rank), the_plan, rank, port, address="::1") for rank in (0, 1)]
-    assert [node.wait(timeout=120) for node in nodes] == [0, 0]
+    assert [node.wait(timeout=200) for node in nodes] == [0, 0]
     assert (tmp_path / "1/logs/node-1/rank-1.log").read_text().splitlines()[-1] == "::1 lo 2.0"
 
 
@@ -178,7 +179,7 @@ def machines() -> Iterator[list[str]]:
 def test_a_node_whose_network_is_cut_is_found_lost_and_ends_by_itself(tmp_path: Path, machines: list[str]) -> None:
     one_each = {"type": "pytorch", "processes": 1, "launcher": "direct"}
     text = "echo $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME; exec sleep 600"
-    the_plan = plan(text, distribution=one_each, heartbeat_s=1.0)
+    the_plan = plan(text, distribution=one_each, heartbeat_s=6.0)
     nodes = [
         start(tmp_path / str(rank), the_plan, rank, "7000,7001", address="10.9.9.9,10.77.0.1", inside=machines[rank])
         for rank in (0, 1)
@@ -187,7 +188,7 @@ def test_a_node_whose_network_is_cut_is_found_lost_and_ends_by_itself(tmp_path: 
     wait_for(lambda: all(log.exists() and log.read_text() for log in logs))
     assert [log.read_text() for log in logs] == ["10.77.0.1 cable0 cable0\n", "10.77.0.1 cable1 cable1\n"]
     subprocess.run(f"{machines[1]} ip link set cable1 down".split(), check=True)
-    assert [node.wait(timeout=30) for node in nodes] == [125, 125]
+    assert [node.wait(timeout=200) for node in nodes] == [125, 125]
     report = json.loads((tmp_path / "0/report.json").read_text())
     assert report["status"] == "Lost"
     assert report["cause"]["node"] == 1
@@ -222,7 +223,7 @@ def test_nodes_unpack_what_the_compute_brings(tmp_path: Path, shared: bool) -> N
     for rank in (1, 0):
         environ = {**os.environ, **variables, "JOBSDK_NODE_RANK": str(rank), "JOBSDK_CONTROL": f"127.0.0.1 {port}"}
         nodes.append(subprocess.Popen(command("node", str(runs[rank])), env=environ, cwd=tmp_path))
-    assert [node.wait(timeout=30) for node in nodes] == [0, 0]
+    assert [node.wait(timeout=200) for node in nodes] == [0, 0]
     assert (runs[1] / "logs/node-1/rank-3.log").read_text() == "0\ndata"
     assert (runs[1] / "outputs/default/3").read_text() == "3 s3cr3t\n"
     assert (runs[0] / "code/outputs").resolve() == runs[0] / "outputs/default"
@@ -234,7 +235,7 @@ def test_a_node_whose_code_is_missing_says_so_in_the_report(tmp_path: Path) -> N
     variables = _parcel(tmp_path, plan("true", nodes=1), tmp_path / "gone.tar.gz")
     (port,) = network.free_ports(1)
     environ = {**os.environ, **variables, "JOBSDK_NODE_RANK": "0", "JOBSDK_CONTROL": f"127.0.0.1 {port}"}
-    done = subprocess.run(command("node", str(tmp_path / "run")), env=environ, cwd=tmp_path, check=False, timeout=30)
+    done = subprocess.run(command("node", str(tmp_path / "run")), env=environ, cwd=tmp_path, check=False, timeout=200)
     report = json.loads((tmp_path / "run/report.json").read_text())
     assert (done.returncode, report["status"]) == (126, "Failed")
     assert report["message"].startswith(f"node 0: the code at {tmp_path}/gone.tar.gz cannot be brought here: ")
@@ -246,7 +247,7 @@ def test_a_cancel_mark_makes_a_sigterm_the_users_own(tmp_path: Path) -> None:
     wait_for((tmp_path / "0/logs/node-0/rank-1.log").exists)
     (tmp_path / "0/cancelled").touch()
     node.terminate()
-    assert node.wait(timeout=30) == 130
+    assert node.wait(timeout=200) == 130
     assert json.loads((tmp_path / "0/report.json").read_text())["status"] == "Canceled"
 
 
@@ -262,5 +263,5 @@ def test_requests_are_files_in_the_runs_folder(tmp_path: Path) -> None:
     (line,) = json.loads((tmp_path / "0/stacks-abc.json").read_text())["groups"]
     assert line == "2 ranks at wait.py:3 (ranks 0-1)"
     (tmp_path / "0/requests/cancel").touch()
-    assert node.wait(timeout=30) == 130
+    assert node.wait(timeout=200) == 130
     assert json.loads((tmp_path / "0/report.json").read_text())["status"] == "Canceled"

@@ -45,7 +45,7 @@ def on_hosts(hosts: Hosts, folder: Path, nodes: int, environ: dict[int, dict[str
         env.update({"JOBSDK_CONTROL": f"{hosts.address(0)} {port}"}, **(environ or {}).get(node, {}))
         argv = hosts.argv(node, command("node", str(folder)))
         started.append(subprocess.Popen(argv, env=env, cwd=folder))
-    codes = {process.wait(timeout=60) for process in started}
+    codes = {process.wait(timeout=200) for process in started}
     found = result(folder)
     is_bad = any(finding["level"] == "problem" for finding in found["findings"])
     assert codes == {1 if is_bad else 0}
@@ -220,7 +220,7 @@ def test_nodes_that_never_answer_are_named_with_what_they_said(tmp_path: Path) -
         env.update(MASTER_ADDR="127.0.0.9" if node else "127.0.0.1", MASTER_PORT=str(port))
         env["AZ_BATCH_HOST_LIST"] = "127.0.0.1,127.0.0.1,127.0.0.1"
         started.append(subprocess.Popen(command("preflight"), env=env, stdout=subprocess.PIPE, text=True))
-    outputs = [process.communicate(timeout=60)[0] for process in started]
+    outputs = [process.communicate(timeout=200)[0] for process in started]
     assert [process.returncode for process in started] == [1, 0, 0]
     assert outputs[2].startswith("preflight: node 2: it cannot reach node 0: 127.0.0.9:")
     first, second = problems(tmp_path / "shared")

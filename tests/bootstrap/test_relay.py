@@ -97,7 +97,7 @@ def test_all_that_two_nodes_write(tmp_path: Path) -> None:
     the_plan = plan(f"{sys.executable} {script}; echo [$JOBSDK_RELAY] >&2", distribution=ONE)
     (port,) = network.free_ports(1)
     nodes = [start(tmp_path / str(rank), the_plan, str(rank), port) for rank in (0, 1)]
-    outputs = [files_of(node.communicate(timeout=60)[0]) for node in nodes]
+    outputs = [files_of(node.communicate(timeout=200)[0]) for node in nodes]
     for rank, files in enumerate(outputs):
         folder = tmp_path / str(rank)
         log = (folder / f"logs/node-{rank}/rank-{rank}.log").read_bytes()
@@ -110,7 +110,7 @@ def test_all_that_two_nodes_write(tmp_path: Path) -> None:
 
 def test_the_end_comes_after_all_that_was_written_before_it(tmp_path: Path) -> None:
     node = start(tmp_path / "run", plan("seq 20000", nodes=1, distribution=ONE))
-    sources = [line.partition(b":")[0] for line in node.communicate(timeout=60)[0].splitlines()]
+    sources = [line.partition(b":")[0] for line in node.communicate(timeout=200)[0].splitlines()]
     ended = max(index for index, source in enumerate(sources) if source == b"events")
     assert sources[ended + 1 :] == [b"end"]
     assert b"report" in sources[:ended]
@@ -121,7 +121,7 @@ def test_nobody_who_reads_holds_up_the_ranks(tmp_path: Path) -> None:
     wait_for((tmp_path / "run/report.json").exists)
     assert (tmp_path / "run/done").exists()
     assert node.poll() is None
-    assert files_of(node.communicate(timeout=60)[0])["rank-0"].splitlines()[-1] == b"50000"
+    assert files_of(node.communicate(timeout=200)[0])["rank-0"].splitlines()[-1] == b"50000"
     assert node.returncode == 0
 
 
@@ -130,7 +130,7 @@ def test_a_signal_is_passed_on(tmp_path: Path) -> None:
     log = tmp_path / "run/logs/node-0/rank-0.log"
     wait_for(lambda: log.exists() and log.read_text())
     node.send_signal(signal.SIGTERM)
-    files = files_of(node.communicate(timeout=60)[0])
+    files = files_of(node.communicate(timeout=200)[0])
     assert node.returncode == 143
     assert json.loads(files["report"])["status"] == "Preempted"
 
@@ -141,7 +141,7 @@ def test_a_bootstrap_that_is_killed_leaves_its_logs_and_no_process(tmp_path: Pat
     wait_for(lambda: log.exists() and log.read_text())
     (up,) = (json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines() if "_up" in line)
     os.kill(up["pid"], signal.SIGKILL)
-    files = files_of(node.communicate(timeout=60)[0])
+    files = files_of(node.communicate(timeout=200)[0])
     assert node.returncode == 128 + signal.SIGKILL
     assert files["rank-0"] == b"begun\n"
     assert files["end"] == b"137\n"
@@ -149,7 +149,7 @@ def test_a_bootstrap_that_is_killed_leaves_its_logs_and_no_process(tmp_path: Pat
 
 def test_what_the_bootstrap_itself_says_is_a_log(tmp_path: Path) -> None:
     node = start(tmp_path / "run", plan("true", nodes=1), rank="x")
-    files = files_of(node.communicate(timeout=60)[0])
+    files = files_of(node.communicate(timeout=200)[0])
     assert node.returncode == 78
     assert b"JOBSDK_NODE_RANK must be a number" in files["bootstrap"]
 
@@ -158,4 +158,12 @@ def test_a_reader_that_has_gone_does_no_harm(tmp_path: Path) -> None:
     node = start(tmp_path / "run", plan("seq 50000", nodes=1, distribution=ONE))
     assert node.stdout is not None
     node.stdout.close()
-    assert node.wait(timeout=60) == 0
+    assert node.wait(timeout=200) == 0
+
+
+def test_logs_in_another_nodes_folder_say_so(tmp_path: Path) -> None:
+    """Where nodes share a machine, one mpirun starts all ranks, and they write into folders of their own nodes."""
+    text = "mkdir -p $JOBSDK_RUN_DIR/logs/node-1; echo from afar > $JOBSDK_RUN_DIR/logs/node-1/rank-3.log; echo here"
+    node = start(tmp_path / "run", plan(text, nodes=1, distribution=ONE))
+    files = files_of(node.communicate(timeout=200)[0])
+    assert (files["rank-0"], files["node-1.rank-3"]) == (b"here\n", b"from afar\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -39,9 +40,14 @@ if __name__ == "__main__":
 Start = Callable[..., int]
 
 
+#: With more time than a process needs for its answer that stands still for some seconds.
+take = functools.partial(stacks.take, seconds=60.0)
+
+
 @pytest.fixture(autouse=True)
 def without_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(stacks, "_ANSWER", 20.0)
 
 
 @pytest.fixture
@@ -85,7 +91,7 @@ def until_it_is_at(root: int, *place: str | int) -> stacks.Process:
     """The first process of a tree, once its main thread is in this file at this line."""
 
     def look() -> Any:
-        for process in stacks.take([root])[root][:1]:
+        for process in take([root])[root][:1]:
             for thread in process["threads"][:1]:
                 return thread["frames"][:1] and thread["frames"][0][1:] == list(place) and process
 
@@ -104,12 +110,12 @@ def test_all_threads_of_all_processes(way: str, start: Start, tmp_path: Path, mo
 
     def places() -> set[tuple[Any, ...]]:
         """Where in the script each thread is: the last line of it that it has come to."""
-        threads = [thread for process in stacks.take([root])[root] for thread in process["threads"]]
+        threads = [thread for process in take([root])[root] for thread in process["threads"]]
         frames = [[tuple(frame[1:]) for frame in thread["frames"] if frame[1] == script][:1] for thread in threads]
         return {place for places in frames for place in places}
 
     wait_for(lambda: places() == {(script, 7), (script, 14)})
-    found = stacks.take([root])[root]
+    found = take([root])[root]
     first, *others = found
     hows = {process["how"] for process in found}
     # Where a system does not let py-spy look into processes, they are asked themselves.
@@ -154,7 +160,7 @@ open(sys.argv[3], "w").write(repr([line, len(answers), None in answers, True in 
     root = start(*python(tmp_path, text), *files)
     wait_for((tmp_path / "ready").exists)
     for _ in range(20):
-        (process,) = stacks.take([root])[root]
+        (process,) = take([root])[root]
         assert (process["how"], process["threads"][0]["frames"][-1][0]) == ("faulthandler", "<module>")
     (tmp_path / "pipe").write_text("line\n")
     wait_for(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text())
@@ -177,11 +183,11 @@ dist.all_reduce(torch.ones(1))
     (port,) = network.free_ports(1)
     argv = python(tmp_path, text)
     roots = [start(*argv, str(rank), str(port), str(tmp_path / "said")) for rank in range(2)]
-    wait_for((tmp_path / "said").exists, 60)
+    wait_for((tmp_path / "said").exists)
     expected = ["rank 0 in all_reduce at train.py:11", "rank 1 in load_batch at train.py:6"]
 
     def groups() -> list[str]:
-        found = stacks.take(roots)
+        found = take(roots)
         return stacks.group({rank: found[root] for rank, root in enumerate(roots)})
 
     wait_for(lambda: groups() == expected)
@@ -196,10 +202,10 @@ def test_what_cannot_answer_says_why_and_is_left_alone(start: Start, tmp_path: P
     for path in ready:
         wait_for(Path(path).exists)
     wait_for(lambda: len(procfs.trees(procfs.table(), [plain])[plain]) == 2)
-    (process,) = stacks.take([stopped])[stopped]
+    (process,) = take([stopped])[stopped]
     os.kill(process["pid"], signal.SIGSTOP)
     wait_for(lambda: (one := procfs.stat(process["pid"])) and one.state == "T")
-    found = stacks.take([stopped, isolated, plain])
+    found = take([stopped, isolated, plain])
     assert [found[root][0]["how"] for root in found] == ["none"] * 3
     assert found[stopped][0]["why"] == "stopped (SIGSTOP)"
     assert found[isolated][0]["why"].startswith("not armed: started with -E, -I, -S")
@@ -208,8 +214,8 @@ def test_what_cannot_answer_says_why_and_is_left_alone(start: Start, tmp_path: P
         "2 ranks: stopped (SIGSTOP) (ranks 4-5)"
     )
     os.kill(process["pid"], signal.SIGCONT)
-    wait_for(lambda: stacks.take([stopped])[stopped][0]["threads"])
-    assert stacks.take([isolated])[isolated][0]["pid"] == found[isolated][0]["pid"], "it lives"
+    wait_for(lambda: take([stopped])[stopped][0]["threads"])
+    assert take([isolated])[isolated][0]["pid"] == found[isolated][0]["pid"], "it lives"
 
 
 def test_there_is_an_end_to_the_time_that_it_takes(start: Start, tmp_path: Path) -> None:
@@ -223,7 +229,7 @@ def test_there_is_an_end_to_the_time_that_it_takes(start: Start, tmp_path: Path)
 def test_one_that_blocks_the_signal_in_all_threads_does_not_hold_others_up(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks, "_ANSWER", 0.2)
+    monkeypatch.setattr(stacks, "_ANSWER", 4.0)
     text = """
 import signal, sys, time
 if sys.argv[2] == "deaf":
@@ -235,8 +241,8 @@ time.sleep(600)
     roots = [start(*argv, str(tmp_path / f"ready-{kind}"), kind) for kind in ("deaf", "hears")]
     for kind in ("deaf", "hears"):
         wait_for((tmp_path / f"ready-{kind}").exists)
-    found = stacks.take(roots)
-    assert found[roots[0]][0]["why"] == "did not answer within 0 s (state S)"
+    found = take(roots)
+    assert found[roots[0]][0]["why"] == "did not answer within 4 s (state S)"
     assert found[roots[1]][0]["why"] is None
     assert functions(found[roots[1]][0]) == ["<module>"]
 
@@ -246,7 +252,7 @@ def test_a_process_that_has_closed_all_files_is_not_signalled(start: Start, tmp_
     text = "import os, sys, time\nos.closerange(3, 99)\nfile = open(sys.argv[1], 'w', 1)\nfile.write('mine\\n')\n"
     root = start(*python(tmp_path, text + "time.sleep(600)\n"), str(tmp_path / "file"))
     wait_for(lambda: (tmp_path / "file").exists() and (tmp_path / "file").read_text())
-    (process,) = stacks.take([root])[root]
+    (process,) = take([root])[root]
     assert process["why"].startswith("not armed")
     assert (tmp_path / "file").read_text() == "mine\n"
 
@@ -263,7 +269,7 @@ def test_a_py_spy_that_is_of_no_use(
                  str(tmp_path / "ready"))  # fmt: skip
     wait_for((tmp_path / "ready").exists)
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
-    (process,) = stacks.take([root])[root]
+    (process,) = take([root])[root]
     assert (process["how"], functions(process)) == ("faulthandler", ["<module>"])
     assert (tmp_path / "asked").read_text() == f"--json {process['pid']}\n"
 
@@ -286,7 +292,7 @@ def test_another_process_takes_them_and_holds_nothing_of_the_bootstraps(
     ours, theirs = socket.socketpair()
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        pid = stacks.start(str(tmp_path / "stacks.json"), {0: root, 7: root}, 5.0)
+        pid = stacks.start(str(tmp_path / "stacks.json"), {0: root, 7: root}, 60.0)
         assert os.waitpid(pid, 0)[1] == 0
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -419,8 +425,8 @@ def test_ranks_of_a_job_are_armed_each_with_a_file_of_its_own(
     def groups(found: dict[int, list[stacks.Process]]) -> list[str]:
         return stacks.group({rank: found[pid] for rank, pid in pids.items()})
 
-    wait_for(lambda: groups(stacks.take(list(pids.values()))) == expected)
-    found = stacks.take(list(pids.values()))
+    wait_for(lambda: groups(take(list(pids.values()))) == expected)
+    found = take(list(pids.values()))
     pythons = [found[pid][0]["pid"] for pid in pids.values()]
     files = {os.stat(path).st_ino for pid in pythons for path in memory_files(pid)}
     assert len(files) == 2

@@ -154,7 +154,7 @@ def test_node_0_that_is_killed_is_replaced_after_the_delay(tmp_path: Path) -> No
 @pytest.mark.parametrize("node", [0, 1])
 def test_node_that_is_taken_away_between_two_starts(tmp_path: Path, node: int) -> None:
     text = "test $JOBSDK_RESTART_COUNT -ge 2 || exit 3"
-    run = LocalRun(tmp_path / "run", plan(text, **again(1, max_preemptions=1, delay_s=1.0)))
+    run = LocalRun(tmp_path / "run", plan(text, **again(1, max_preemptions=1, delay_s=5.0)))
     run.until(lambda: run.events("restart"))
     os.kill(run.bootstrap_pid(node), signal.SIGTERM)
     assert run.wait() == 0
@@ -162,7 +162,7 @@ def test_node_that_is_taken_away_between_two_starts(tmp_path: Path, node: int) -
 
 
 def test_the_time_limit_goes_on_with_another_node_0(tmp_path: Path) -> None:
-    run = LocalRun(tmp_path / "run", plan("sleep 60", nodes=1, timeout_s=3, **again(0, max_preemptions=5)))
+    run = LocalRun(tmp_path / "run", plan("sleep 60", nodes=1, timeout_s=10, **again(0, max_preemptions=5)))
     run.until(started(run, 2))
     os.kill(run.bootstrap_pid(0), signal.SIGTERM)
     assert run.wait() == 124

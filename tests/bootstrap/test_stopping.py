@@ -86,7 +86,7 @@ def test_a_ranks_failure_asks_the_processes_of_all_others(tmp_path: Path, how: s
 
 
 def test_the_time_limit_asks_too(tmp_path: Path) -> None:
-    run = LocalRun(tmp_path / "run", plan(tree(tmp_path), grace_s=30.0, timeout_s=3))
+    run = LocalRun(tmp_path / "run", plan(tree(tmp_path), grace_s=30.0, timeout_s=12))  # by then all are up
     assert run.wait() == 124
     assert said(tmp_path) == dict.fromkeys(SAID, "up asked saved")
 

@@ -55,7 +55,7 @@ def start_with_another_token(job: Job) -> None:
 def start_twice(job: Job) -> None:
     """A scheduler that starts one node's bootstrap a second time: that one is sent away."""
     second = job.start_node(1, job.folder / "run-1-again")
-    assert second.wait(timeout=30) == 125
+    assert second.wait(timeout=200) == 125
 
 
 def _connect(job: Job) -> socket.socket:

@@ -15,12 +15,14 @@ _PAIR = {"type": "pytorch", "processes": 2, "launcher": "direct"}
 _TORCH = "import datetime, torch, torch.distributed as dist\n"
 _INIT = _TORCH + "dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=%d))\n"
 _REDUCE = "dist.all_reduce(torch.ones(1))\n"
+#: Once all have met: a time that short could be over before the others have imported torch.
+_IMPATIENT = "dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=1))\n    "
 _MPICH = Path(__file__).parents[2] / ".engines/mpich/bin"
 
 
-def _torch(rank_1: str, rank_0: str = _REDUCE, timeout: int = 30) -> str:
+def _torch(rank_1: str, rank_0: str = _REDUCE) -> str:
     """Two ranks: one does something else while the other waits for it."""
-    return _INIT % timeout + f"go()\nif RANK == 1:\n    {rank_1}\nelse:\n    {rank_0}"
+    return _INIT % 60 + f"go()\nif RANK == 1:\n    {rank_1}\nelse:\n    {rank_0}"
 
 
 TORCH = [
@@ -37,10 +39,11 @@ TORCH = [
           card="others: rank 1 completed"),
     Fault("a collective that times out", "as Failed: rank 0 on node 0 waited too long for other ranks in a collective",
           "collective_timeout", rank=0, node=0, ranks=[0], nodes=1, distribution=_PAIR,
-          script=_torch("time.sleep(60)", timeout=1), card="\nadvice: a rank did something else or stood still"),
+          script=_torch("time.sleep(60)", _IMPATIENT + _REDUCE),
+          card="\nadvice: a rank did something else or stood still"),
     Fault("a rank that sleeps while others wait", r"as TimedOut: no rank wrote output .*: rank 0 in all_reduce at"
           r" train.py:\d+; rank 1 at train.py:\d+$", "hang", "TimedOut", 124, nodes=1, distribution=_PAIR,
-          script=_torch("time.sleep(60)"), plan={"hang_timeout_s": 2.0}, card=r"rank 0 in all_reduce"),
+          script=_torch("time.sleep(60)"), plan={"hang_timeout_s": 6.0}, card=r"rank 0 in all_reduce"),
     Fault("MASTER_PORT taken", "as Completed: all 2 ranks ended with code 0$", None, "Completed", 0, nodes=2,
           distribution=ONE_EACH, script=_TORCH + "go()\ndist.init_process_group('gloo')\n" + _REDUCE
           + "dist.destroy_process_group()\n", inject=do.take_the_master_port, history=["port_in_use"]),

@@ -78,10 +78,10 @@ SIGNALS = [
           exit_code=130, rank=3, node=1, inject=do.to_rank(3, signal.SIGINT)),
     Fault("all ranks killed at once", r"as Failed: rank \d on node \d was killed by SIGKILL$", "signal",
           exit_code=137, rank=ANY, node=ANY, ranks=range(4), inject=do.to_ranks(signal.SIGKILL, 0, 1, 2, 3)),
-    Fault("stopped by SIGSTOP", r"as TimedOut: no rank wrote output .* for 1 s: .*rank 3: stopped \(SIGSTOP\)$", "hang",
-          "TimedOut", 124, inject=do.to_rank(3, signal.SIGSTOP), plan={"hang_timeout_s": 1.0}, card="3 ranks in hold"),
-    Fault("a hang", "as TimedOut: no rank wrote output .* for 1 s: 4 ranks in hold at ", "hang", "TimedOut", 124,
-          plan={"hang_timeout_s": 1.0}, card=r"4 ranks in hold at part.py:\d+ \(ranks 0-3\)"),
+    Fault("stopped by SIGSTOP", r"as TimedOut: no rank wrote output .* for 5 s: .*rank 3: stopped \(SIGSTOP\)$", "hang",
+          "TimedOut", 124, inject=do.to_rank(3, signal.SIGSTOP), plan={"hang_timeout_s": 5.0}, card="3 ranks in hold"),
+    Fault("a hang", "as TimedOut: no rank wrote output .* for 5 s: 4 ranks in hold at ", "hang", "TimedOut", 124,
+          plan={"hang_timeout_s": 5.0}, card=r"4 ranks in hold at part.py:\d+ \(ranks 0-3\)"),
     Fault("ignores SIGTERM", "as Failed: rank 3 on node 1 exited with code 5$", "exit", exit_code=5, rank=3, node=1,
           script=_DEAF + fails("sys.exit(5)"), plan={"grace_s": 0.3},
           card="others: ranks 0-2 killed after the grace time"),
@@ -154,9 +154,9 @@ OUTPUT = [
     Fault("a full pipe, cancelled", "as Canceled: cancelled on request$", None, "Canceled", 130,
           script="up()\nsubprocess.Popen(['yes'], stdout=subprocess.PIPE).wait()\n",
           inject=do.to_supervisor(signal.SIGTERM), card="others: ranks 0-3 stopped by jobsdk"),
-    Fault("a full pipe, time up", r"as TimedOut: the job was stopped after limits.timeout = 1 s$", "timeout",
+    Fault("a full pipe, time up", r"as TimedOut: the job was stopped after limits.timeout = 6 s$", "timeout",
           "TimedOut", 124, script="up()\nsubprocess.Popen(['yes'], stdout=subprocess.PIPE).wait()\n",
-          plan={"timeout_s": 1}, waits=False, card=r"\nstacks:\n  4 ranks in .*wait.* at train.py:3"),
+          plan={"timeout_s": 6}, waits=False, card=r"\nstacks:\n  4 ranks in .*wait.* at train.py:3"),
 ]  # fmt: skip
 
 CHILDREN = [
@@ -197,8 +197,8 @@ RESTARTED = [
     Fault("cancelled, and all ignore it", "as Canceled: cancelled on request$", None, "Canceled", 130,
           script=_DEAF + "hold()\n", plan={"grace_s": 0.3}, inject=do.to_supervisor(signal.SIGINT),
           card="others: ranks 0-3 killed after the grace time"),
-    Fault("time up", re.escape("as TimedOut: the job was stopped after limits.timeout = 1 s") + "$", "timeout",
-          "TimedOut", 124, plan={"timeout_s": 1}, card=r"\nstacks:\n  4 ranks in hold at part.py"),
+    Fault("time up", re.escape("as TimedOut: the job was stopped after limits.timeout = 6 s") + "$", "timeout",
+          "TimedOut", 124, plan={"timeout_s": 6}, card=r"\nstacks:\n  4 ranks in hold at part.py"),
     Fault("nothing wrong", "as Completed: all 4 ranks ended with code 0$", None, "Completed", 0, script=FINISH),
 ]  # fmt: skip
 

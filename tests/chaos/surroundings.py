@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.bootstrap.namespaces import Hosts
-from tests.bootstrap.runs import wait_for
+from tests.bootstrap.runs import remove_cgroup
 from tests.chaos.harness import Job
 
 Around = Callable[[Job], AbstractContextManager[None]]
@@ -29,8 +29,7 @@ def memory(limit: int) -> Around:
         try:
             yield
         finally:
-            wait_for(lambda: not (group / "cgroup.procs").read_text())  # what is just ending
-            group.rmdir()
+            remove_cgroup(group)
 
     return around
 

@@ -77,13 +77,13 @@ def test_the_card_is_the_same(fault: Fault, engine: str, tmp_path: Path) -> None
         distribution=PyTorchDistribution(process_count_per_instance=2),
         instance_count=2,
         environment_variables={"CHAOS": str(told), "CHAOS_JITTER": "0"},
-        limits={"grace_period": 1},
+        limits={"grace_period": 10},
         compute="engine",
     )
     run = MLClient().jobs.create_or_update(job)
     wait_for(lambda: all((told / f"up-0-{rank}").exists() for rank in range(4)) or run.state().is_terminal)
     (told / "go").touch()
-    run.wait(60)
+    run.wait(200)
     report, cause = run.report, run.report["cause"]
     lines = card.render(report, run.name)
     assert re.search(fault.first_line, lines[0]), json.dumps(report, indent=1)

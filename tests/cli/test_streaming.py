@@ -34,10 +34,10 @@ def test_ctrl_c_while_streaming_asks_whether_to_detach_or_cancel(
     _shown(ours, b"(d)etach and let the run go on, or (c)ancel it?")
     os.write(ours, answer)
     said = _rest(ours)
-    assert process.wait(60) == code
+    assert process.wait(200) == code
     assert client.jobs.get("long").status == status
     assert (b"the run goes on: jobsdk job stream long" in said) == (status == "Running")
-    client.jobs.begin_cancel(run).result(30)
+    client.jobs.begin_cancel(run).result(200)
 
 
 def _shown(terminal: int, text: bytes) -> None:

@@ -6,6 +6,7 @@ and sets CUDA_VISIBLE_DEVICES as it does with real ones. Needs root.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -23,11 +24,12 @@ CPUS = 4  # of each node, whatever the machine has
 _CLIENTS = ("sbatch", "scontrol", "scancel", "squeue", "sacct", "sinfo")
 _PROGRAMS = ("slurmctld", "slurmd", "munged", *_CLIENTS)
 
+# Times are such that a daemon may stand still for many seconds: what a test waits for is never that one has run out.
 _CONFIGURATION = """
 ClusterName=test
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={folder}/run/munge.sock,cred_expire=6
+AuthInfo=socket={folder}/run/munge.sock,cred_expire=120
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={folder}/state
@@ -48,15 +50,15 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,sched_min_interval=10000,batch_sched_delay=0,bf_interval=1
 DefMemPerCPU=100
 ReturnToService=2
-SlurmdTimeout=5
-SlurmctldTimeout=10
+SlurmdTimeout=120
+SlurmctldTimeout=120
 InactiveLimit=0
-KillWait=5
-UnkillableStepTimeout=15
+KillWait=30
+UnkillableStepTimeout=120
 MinJobAge=3600
 JobRequeue=1
 EnforcePartLimits=NO
-BatchStartTimeout=10
+BatchStartTimeout=120
 OverTimeLimit=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -115,7 +117,15 @@ class SlurmCluster:
 
     def start_now(self, job: str) -> None:
         """Let a requeued job go at once, which otherwise waits until its old credential is no longer good."""
-        self.client("scontrol", "update", f"JobId={job}", "StartTime=now")
+
+        def is_told() -> bool:
+            try:
+                self.client("scontrol", "update", f"JobId={job}", "StartTime=now")
+            except subprocess.CalledProcessError:  # its first start is still being cleaned up, or the second has begun
+                return "JobState=PENDING" not in self.client("scontrol", "-o", "show", "job", job)
+            return True
+
+        wait_for(is_told)
 
     def end_all_jobs(self) -> None:
         jobs = self.client("squeue", "--noheader", "--format", "%i").split()
@@ -126,12 +136,12 @@ class SlurmCluster:
     def kill_host(self, node: str) -> None:
         """The machine of a node dies: everything that runs there, in this moment."""
         assert self.hosts is not None
-        number = self.nodes.index(node) + 1
-        pids = subprocess.run(
-            ["ip", "netns", "pids", self.hosts._namespace(number)], capture_output=True, text=True, check=True
-        )
-        for pid in map(int, pids.stdout.split()):
-            os.kill(pid, signal.SIGKILL)
+        argv = ["ip", "netns", "pids", self.hosts._namespace(self.nodes.index(node) + 1)]
+        # Until there is none: one of them may have started another after the list was made.
+        while pids := subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split():
+            for pid in map(int, pids):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def bring_up(self, node: str) -> None:
         """A machine that died comes back."""
@@ -213,7 +223,7 @@ def _end(pid: int | None) -> None:
         return
     try:
         os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: not _lives(pid), 10.0)
+        wait_for(lambda: not _lives(pid), 30.0)
     except ProcessLookupError:
         pass
     except AssertionError:

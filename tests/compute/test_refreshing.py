@@ -38,7 +38,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, RunFolder]]:
         run.write_json("native.json", {"type": "slurm", "compute": name})
         run.write_json("run.json", {"name": run.name, "compute": name, "created": 1.0, "host": "elsewhere"})
         run.append_event("submitted")
-    monkeypatch.setattr(refreshing, "_PATIENCE", 0.2)
+    monkeypatch.setattr(refreshing, "_PATIENCE", 5.0)  # enough for the one that answers, on a busy machine too
 
     def engine(run: RunFolder) -> Any:
         return _Engine(run.facts()["compute"], released)
@@ -56,7 +56,7 @@ def test_the_list_has_what_engines_say_and_tells_which_did_not_answer(
     said = sorted(record.getMessage() for record in caplog.records)
     assert said == [
         "compute broken: the login host refused the connection",
-        "compute hanging: has not answered within 0.2 s",
+        "compute hanging: has not answered within 5 s",
     ]
 
 

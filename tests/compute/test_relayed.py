@@ -118,3 +118,12 @@ def test_other_lines_are_last_words(run: RunFolder) -> None:
     mirror.take(0, b"exec python3: not found")
     assert mirror.last_words(0) == "exec python3: not found"
     assert mirror.last_words(5) == ""
+
+
+def test_a_log_of_another_node_goes_into_that_nodes_folder(run: RunFolder) -> None:
+    mirror = Mirror(run)
+    for line in (*lines("rank-0", b"here\n"), *lines("node-1.rank-3", b"from afar\n")):
+        mirror.take(0, line)
+    mirror.flush()
+    assert (run.logs / "node-0/rank-0.log").read_bytes() == b"here\n"
+    assert (run.logs / "node-1/rank-3.log").read_bytes() == b"from afar\n"

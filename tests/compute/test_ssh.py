@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -63,11 +65,12 @@ def lab(machines: Sshd, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield configure
     machines.config.write_text(config)
     end_connections(home)
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 20.0  # a busy machine takes seconds to end what was killed
     while (left := _running(machines)) and time.monotonic() < deadline:
         time.sleep(0.02)
     for pid in left:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     assert not left, f"the test left processes running on the hosts: {left}"
 
 
@@ -116,7 +119,7 @@ def test_a_failure_is_the_failure_everywhere(lab: Configure, machines: Sshd, hom
     text = "[ ${#MY_PASSWORD} = 9 ] || exit 9; [ $RANK = 3 ] || exec sleep 600; exit 7"
     run = start(text, environment_variables={"MY_PASSWORD": "swordfish"}, name="fails")
     with pytest.raises(JobFailed) as failed:
-        run.result(60)
+        run.result(200)
     assert (run.status, run.exit_code) == ("Failed", 7)
     cause = run.report["cause"]
     assert (cause["rank"], cause["node"], cause["host"]) == (3, 1, "h1")
@@ -143,7 +146,7 @@ def test_cancel_ends_it_on_all_hosts(lab: Configure) -> None:
     run = start("echo up; exec sleep 600")
     sleeping(run, 4)
     run.cancel()
-    assert run.wait(30).status == "Canceled"
+    assert run.wait(200).status == "Canceled"
     assert run.exit_code == 130
 
 
@@ -153,12 +156,13 @@ def test_a_run_lives_on_when_the_connection_is_cut(lab: Configure, home: Path) -
     masters = _ssh_processes(home)
     assert masters
     for pid in masters:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not _ssh_processes(home))
     assert run.status == "Running"
     members = run.folder.read_json("nodes.json")["nodes"]
     Path(members[0]["run_dir"], "code/go").touch()
-    run.result(30)
+    run.result(200)
     assert (run.folder.logs / "node-0/rank-1.log").read_text() == "up\ndone\n"
 
 
@@ -182,11 +186,11 @@ def test_a_killed_bootstrap_is_a_lost_run_and_frees_its_host(lab: Configure, nod
     sleeping(run, 4)
     up = {event["node"]: event["pid"] for event in run.folder.events() if event["event"] == "bootstrap_up"}
     os.kill(up[node], signal.SIGKILL)
-    assert run.wait(60).status == "Lost"
+    assert run.wait(200).status == "Lost"
     assert run.exit_code == 125
     assert f"node {node}" in run.report["message"]
     assert f"h{node}" in run.report["message"]
-    start("true").result(30)
+    start("true").result(200)
 
 
 def test_a_host_out_of_reach_is_said_and_the_run_stays_as_it_is(lab: Configure, machines: Sshd, home: Path) -> None:
@@ -203,19 +207,19 @@ def test_a_host_out_of_reach_is_said_and_the_run_stays_as_it_is(lab: Configure, 
     with pytest.raises(ComputeError, match=r"h0: .*; the other nodes were told to end"):
         run.cancel()
     machines.config.write_text(config)
-    assert run.wait(30).status == "Canceled"
+    assert run.wait(200).status == "Canceled"
 
 
 def test_what_fails_before_the_bootstrap_begins_is_told(lab: Configure) -> None:
     lab(setup=["echo no such module: cuda/99 >&2", "exit 1"])
     run = start("true", nodes=1)
-    assert run.wait(30).status == "Failed"
+    assert run.wait(200).status == "Failed"
     assert run.report["message"].endswith("on h0 ended before it began: no such module: cuda/99")
 
 
 def test_setup_is_what_ranks_start_from(lab: Configure) -> None:
     lab(setup=["export FROM_SETUP='a b'"])
-    run = start("echo $FROM_SETUP", nodes=1).result(30)
+    run = start("echo $FROM_SETUP", nodes=1).result(200)
     assert (run.folder.logs / "node-0/rank-0.log").read_text() == "a b\n"
 
 
@@ -223,7 +227,7 @@ def test_where_ranks_are_can_be_asked(lab: Configure) -> None:
     run = start("echo up; exec python -c 'import time; time.sleep(600)'", nodes=1)
     sleeping(run, 2)
     wait_for(lambda: "2 ranks" in str(run.stacks()["groups"]))
-    run.cancel().wait(30)
+    run.cancel().wait(200)
 
 
 # -- one folder for several hosts
@@ -233,7 +237,7 @@ def test_hosts_with_one_folder_get_everything_once(lab: Configure, machines: Ssh
     lab(folder=str(tmp_path / "shared"))
     (tmp_path / "src").mkdir()
     (tmp_path / "src/part.py").write_text("")
-    run = start("ls; echo $NODE_RANK", code=tmp_path / "src").result(30)
+    run = start("ls; echo $NODE_RANK", code=tmp_path / "src").result(200)
     assert [one["leader"] for one in run.folder.read_json("nodes.json")["nodes"]] == [0, 0]
     assert (run.folder.logs / "node-1/rank-3.log").read_text() == "outputs\npart.py\n1\n"
     assert len([event for event in run.folder.events() if event["event"] == "code_staged"]) == 1
@@ -245,7 +249,7 @@ def test_outputs_of_all_hosts_are_put_together(lab: Configure, tmp_path: Path) -
         "echo $RANK > ${{outputs.model}}/rank-$RANK; echo same > ${{outputs.model}}/same; "
         "echo $NODE_RANK > ${{outputs.model}}/mine; echo $NODE_RANK > outputs/log-$NODE_RANK"
     )
-    run = start(text, outputs={"model": Output(type="uri_folder")}).result(30)
+    run = start(text, outputs={"model": Output(type="uri_folder")}).result(200)
     folder = MLClient().jobs.download(run, download_path=tmp_path, all=True)
     model = folder / "named-outputs/model"
     assert sorted(path.name for path in model.iterdir()) == [
@@ -261,14 +265,14 @@ def test_outputs_of_all_hosts_are_put_together(lab: Configure, tmp_path: Path) -
 def test_unchanged_code_is_sent_once(lab: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/part.py").write_text("print('here')")
-    start("python part.py", code=tmp_path / "src").result(30)
+    start("python part.py", code=tmp_path / "src").result(200)
 
     def sent(*_: object) -> None:
         raise AssertionError("files are sent")
 
     monkeypatch.setattr(RemoteHost, "_rsync", sent)
     monkeypatch.setattr(RemoteHost, "_send_tar", sent)
-    run = start("python part.py", code=tmp_path / "src").result(30)
+    run = start("python part.py", code=tmp_path / "src").result(200)
     assert (run.folder.logs / "node-1/rank-3.log").read_text() == "here\n"
 
 
@@ -281,16 +285,16 @@ def test_two_jobs_never_have_the_same_gpus(lab: Configure) -> None:
     fields: dict[str, Any] = {"nodes": 1, "distribution": one, "gpus_per_process": 1}
     first, second = (start("echo GPU $CUDA_VISIBLE_DEVICES; exec sleep 600", **fields) for _ in range(2))
     for run in (first, second):
-        wait_for(lambda run=run: run.status == "Running" and "GPU" in _log(run))
+        wait_for(lambda run=run: run.status == "Running" and _log(run).endswith("\n"))
     assert [_log(first), _log(second)] == ["GPU 0\n", "GPU 1\n"]
     with pytest.raises(ComputeError) as taken:
         start("true", **fields)
     assert f"h0: GPU 0 is in use by run {first.name} of " in str(taken.value)
     assert f"GPU 1 is in use by run {second.name} of " in str(taken.value)
-    first.cancel().wait(30)
-    third = start("echo GPU $CUDA_VISIBLE_DEVICES", **fields).result(30)
+    first.cancel().wait(200)
+    third = start("echo GPU $CUDA_VISIBLE_DEVICES", **fields).result(200)
     assert _log(third) == "GPU 0\n"
-    second.cancel().wait(30)
+    second.cancel().wait(200)
 
 
 def _log(run: Run) -> str:
@@ -300,14 +304,15 @@ def _log(run: Run) -> str:
 
 def test_every_host_that_cannot_is_named_and_nothing_is_started(lab: Configure, machines: Sshd, home: Path) -> None:
     machines.add("strict", client=["PubkeyAuthentication no"])
-    machines.add("down", client=["ConnectTimeout 1"])
+    machines.add("down")
     block = machines.config.read_text().replace("Host down\n", "Host down\n  ProxyCommand sleep 60\n")
     machines.config.write_text(block)
     running = start("echo up; exec sleep 600", nodes=1)
     sleeping(running, 2)
     lab(
         hosts=["h0", "h1", "strict", "down", "nowhere.invalid"],
-        ssh_options=[*machines.options, "-o", "ConnectTimeout=1"],
+        # For all of them: those that do answer may take seconds for it on a busy machine.
+        ssh_options=[*machines.options, "-o", "ConnectTimeout=10"],
     )
     with pytest.raises(ComputeError) as refused:
         start("true", nodes=5)
@@ -324,7 +329,7 @@ def test_every_host_that_cannot_is_named_and_nothing_is_started(lab: Configure, 
     runs = machines.home("h1") / ".jobsdk/runs"
     assert all((one / "nodes/1").exists() for one in runs.glob("*")), "no folder of a run that was not started"
     lab()
-    running.cancel().wait(30)
+    running.cancel().wait(200)
 
 
 _TAKE = """
@@ -342,13 +347,12 @@ def test_a_start_that_fails_on_one_host_leaves_nothing_on_any(
 ) -> None:
     """As where two submit at the same moment: the other has the lock between our question and our start."""
     root = str(Path(computes.__file__).parent.parent.parent)
-    inside = ["unshare", "--uts", "sh", "-c", 'hostname h1; exec "$@"', "sh"]
+    argv = ["ssh", *machines.options, "h1", shlex.join([sys.executable, "-c", _TAKE, root])]
     faster: list[subprocess.Popen[bytes]] = []
     write = RemoteHost.write
 
     def late(host: RemoteHost, *given: Any, **more: Any) -> None:
         if host.name == "h1" and not faster:
-            argv = [*inside, sys.executable, "-c", _TAKE, root]
             faster.append(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
             assert faster[0].stdout is not None
             assert faster[0].stdout.readline() == b"held\n"

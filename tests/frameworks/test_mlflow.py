@@ -116,7 +116,7 @@ def test_a_run_that_failed_is_failed_in_the_store(open_store: Any) -> None:
 def variables(**fields: Any) -> tuple[Run, dict[str, str]]:
     """MLflow's variables in a job that does not use it."""
     job = command(command="env | grep ^MLFLOW_ || true", **fields)
-    done = MLClient().jobs.create_or_update(job).result(timeout=60)
+    done = MLClient().jobs.create_or_update(job).result(timeout=200)
     lines = (done.folder.logs / "node-0" / "rank-0.log").read_text().splitlines()
     return done, dict(line.split("=", 1) for line in lines)
 
@@ -128,7 +128,7 @@ def test_a_job_that_logs_nothing_leaves_nothing() -> None:
         "file://<run folder>/mlruns", *(f"file://<run folder>/mlruns-ranks/{rank}" for rank in (1, 2, 3))
     ]  # fmt: skip
     assert {env["MLFLOW_RUN_ID"] for env in explained} == {"silent"}
-    done = MLClient().jobs.create_or_update(job).result(timeout=60)
+    done = MLClient().jobs.create_or_update(job).result(timeout=200)
     assert not [path.name for path in done.folder.path.iterdir() if path.name.startswith("mlruns")]
     assert done.metrics == {}
     assert "metrics" not in show(done)

@@ -70,7 +70,9 @@ def pair(other: Callable[[], None]) -> None:
         other()
         os._exit(0)
     try:
-        dist.init_process_group("gloo", store=meeting, rank=0, world_size=2, timeout=SHORT)
+        dist.init_process_group("gloo", store=meeting, rank=0, world_size=2)
+        # Only now: the other one may take its time to come.
+        dist.distributed_c10d._set_pg_timeout(SHORT)
         dist.all_reduce(torch.ones(3))
     finally:
         os.kill(pid, signal.SIGKILL)

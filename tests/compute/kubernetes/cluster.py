@@ -35,7 +35,7 @@ class Podman:
         self._environ = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
         self._environ.pop("JOBSDK_HOME", None)  # conmon would look like something that a test left behind
 
-    def run(self, *argv: str, check: bool = True, timeout: float = 60.0) -> str:
+    def run(self, *argv: str, check: bool = True, timeout: float = 200.0) -> str:
         done = subprocess.run(
             ["podman", *argv], env=self._environ, capture_output=True, text=True, timeout=timeout, check=False
         )
@@ -71,7 +71,7 @@ class Cluster(ApiServer):
         self._todo.put(None)
         self._controller.join()
         for waiter in self._waiters:
-            waiter.join(10)
+            waiter.join(60)
         self._podman.run("network", "rm", "-f", self._network, check=False)
         super().__exit__()
 
@@ -88,7 +88,7 @@ class Cluster(ApiServer):
     def disrupt(self, pod: str) -> None:
         """Take a pod away, as for another one of higher priority."""
         self._condition(pod, "DisruptionTarget", "PreemptionByScheduler", "preempting to accommodate another pod")
-        self._podman.run("stop", "-t", "30", self.store.get("Pod", "jobs", pod)["metadata"]["uid"], timeout=90)
+        self._podman.run("stop", "-t", "30", self.store.get("Pod", "jobs", pod)["metadata"]["uid"])
 
     def delete(self, kind: str, namespace: str, name: str) -> Object:
         """An object that owns pods goes when they have gone; these have their grace period."""
@@ -224,7 +224,7 @@ class Cluster(ApiServer):
     def _stop(self, pod: Object) -> None:
         """SIGTERM, the pod's grace period, SIGKILL."""
         grace = str(pod["spec"]["terminationGracePeriodSeconds"])
-        self._podman.run("stop", "-t", grace, pod["metadata"]["uid"], check=False, timeout=90)
+        self._podman.run("stop", "-t", grace, pod["metadata"]["uid"], check=False)
 
     def _value(self, pod: Object, variable: Object) -> str:
         if "value" in variable:

@@ -90,7 +90,7 @@ def test_a_rank_that_uses_too_much_memory_is_named(cluster: Cluster, configure: 
     hog = "import os\nif os.environ['RANK'] == '1': x = bytearray(400 << 20)\nimport time; time.sleep(60)"
     Path("src").mkdir()
     Path("src/hog.py").write_text(hog)
-    run = submit("exec python hog.py", code="src", instance_count=1).wait(120)
+    run = submit("exec python hog.py", code="src", instance_count=1).wait(200)
     cause = run.report["cause"]
     assert (run.status, run.exit_code, cause["class"], cause["rank"]) == ("Failed", 137, "out_of_memory", 1)
 
@@ -99,7 +99,7 @@ def test_a_pod_that_is_killed_is_a_lost_node(cluster: Cluster) -> None:
     run = submit("echo begun; exec sleep 600")
     wait_for(lambda: run.status == "Running")
     cluster.kill(f"{name_of(run)}-1-00000")
-    run.wait(120)
+    run.wait(200)
     assert (run.status, run.exit_code, run.report["cause"]["node"]) == ("Lost", 125, 1)
 
 
@@ -111,10 +111,11 @@ def test_a_pod_that_is_preempted_is_replaced_and_the_job_goes_on(cluster: Cluste
     wait_for(lambda: run.status == "Running")
     name = name_of(run)
     cluster.disrupt(f"{name}-1-00000")
-    run.wait(120)
+    run.wait(200)
     assert (run.status, run.exit_code) == ("Completed", 0), run.report
     assert (run.folder.logs / "node-1/rank-3.restart-1.log").read_text() == "start 1\n"
-    assert cluster.store.get("Pod", "jobs", f"{name}-1-00001")["status"]["phase"] == "Succeeded"
+    # Node 0 has told the end; this pod may still be about to end.
+    wait_for(lambda: cluster.store.get("Pod", "jobs", f"{name}-1-00001")["status"]["phase"] == "Succeeded")
 
 
 def test_a_jobset_with_shared_memory_and_outputs_on_a_volume(
@@ -127,7 +128,7 @@ def test_a_jobset_with_shared_memory_and_outputs_on_a_volume(
     run = submit(
         "df -k /dev/shm | tail -n 1; echo of $RANK > ${{outputs.model}}/$RANK",
         outputs={"model": Output(type="uri_folder")},
-    ).wait(120)
+    ).wait(200)
     assert run.exit_code == 0, run.report
     assert str(96 << 10) in log(run, 0, 0)
     model = Path(run.outputs.model.path)
@@ -168,13 +169,13 @@ def test_large_code_is_sent_once_and_checked(
     Path("src/large").write_bytes(b"x" * 900_000)
     times = []
     for _ in range(2 if how == "code_url" else 1):
-        run = submit("sh say.sh", code="src", instance_count=1).wait(120)
+        run = submit("sh say.sh", code="src", instance_count=1).wait(200)
         assert log(run, 0, 0) == "here\n900000\n", run.report
         times.append(sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()))
     assert times[0] == times[-1]
     if how == "code_url":
         (archive,) = folder.glob("*.tar.gz")
         archive.write_bytes(archive.read_bytes()[:-1])
-        run = submit("sh say.sh", code="src", instance_count=1).wait(120)
+        run = submit("sh say.sh", code="src", instance_count=1).wait(200)
         assert run.exit_code == 126
         assert "its content has changed: the sha256 is" in run.report["message"]

@@ -1,0 +1,212 @@
+"""A command job of Azure ML as a place of the bootstrap: which node this is, and what the job's command hands on.
+
+The job is of Azure's type pytorch with one process a node (a single node needs no type), so that its command runs once
+on each node. Sources for the variables: Azure's documentation of distributed training, environment variables of compute
+nodes of Azure Batch, and dumps that people have published, of AmlCompute and of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+import shutil
+import sys
+import zlib
+from typing import Any, Dict, List, Mapping, MutableMapping, Optional
+
+from . import slurm
+from .detect import NotDetected, Place
+
+RUN_ID = "AZUREML_RUN_ID"
+#: The job's plan in the environment: base64 of zlib of its JSON.
+PLAN = "JOBSDK_PLAN"
+#: Where Azure ML has put an input or output on this node: these with the input's name behind them.
+INPUT, OUTPUT = "JOBSDK_PATH_INPUT_", "JOBSDK_PATH_OUTPUT_"
+
+_COUNT, _CONFIG, _HOSTS = "AZUREML_NODE_COUNT", "AZUREML_CR_DISTRIBUTED_CONFIG", "AZ_BATCH_HOST_LIST"
+#: The node's number, as Azure itself and its type pytorch say it. These must agree.
+_RANKS = ("AZUREML_CR_NODE_RANK", "NODE_RANK")
+#: Where neither is set: the number of a process, which is the node's, as there is one a node.
+_PROCESSES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("RANK", "WORLD_SIZE"),
+    ("AZ_BATCHAI_TASK_INDEX", ""),
+)
+_LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+_MASTERS = ("MASTER_ADDR", "AZ_BATCHAI_JOB_MASTER_NODE_IP", "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE")
+_WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
+
+
+# -- which node ----------------------------------------------------------------------------------------------------
+
+
+def place(environment: Mapping[str, str]) -> Optional[Place]:
+    """None where this is no job of Azure ML, or a rank of ours, which has variables of the same names.
+
+    Raises NotDetected where the variables are not enough, or contradict each other.
+    """
+    if not environment.get(RUN_ID) or "JOBSDK_RUN_NAME" in environment:
+        return None
+    count = nodes(environment)
+    local = next((number for number in (_number(environment, name) for name in _LOCAL) if number), 0)
+    if local:
+        raise NotDetected(
+            "the bootstrap must be started once on each node, and this is process %d of its node: set"
+            " process_count_per_instance of Azure ML's job to 1" % local
+        )
+    ports = slurm.ports(zlib.crc32(environment[RUN_ID].encode()))
+    if count <= 1:
+        return Place(0, ["127.0.0.1"], ports, judges=True)
+    rank = _rank(environment, count)
+    hosts = _hosts(environment)
+    masters = [_without_port(environment.get(name, "")) for name in _MASTERS]
+    addresses = [one for one in dict.fromkeys([*masters, *hosts[:1]]) if one]
+    if not addresses:
+        raise NotDetected(
+            "the job has %d nodes, but none of %s, %s says where node 0 is" % (count, ", ".join(_MASTERS), _HOSTS)
+        )
+    return Place(rank, addresses, ports, hosts if len(hosts) == count else None, judges=True)
+
+
+def nodes(environment: Mapping[str, str]) -> int:
+    """How many nodes Azure ML gives the job. Raises NotDetected for what is no number."""
+    count = _number(environment, _COUNT)
+    if count is None and environment.get("NODE_RANK"):
+        count = _number(environment, "WORLD_SIZE")  # one process a node
+    return (len(_hosts(environment)) or 1) if count is None else count
+
+
+def _rank(environment: Mapping[str, str], count: int) -> int:
+    said = {name: _number(environment, name) for name in _RANKS}
+    known = {name: number for name, number in said.items() if number is not None}
+    named = _distributed(environment).get("rank")  # the name of a variable
+    if not known and isinstance(named, str):
+        number = _number(environment, named)
+        known = {} if number is None else {named: number}
+    for name, size in () if known else _PROCESSES:
+        number = _number(environment, name)
+        if number is not None and (not size or _number(environment, size) in (None, count)):
+            known = {name: number}
+            break
+    if not known:
+        raise NotDetected("the job has %d nodes, but neither %s says which this is" % (count, " nor ".join(_RANKS)))
+    if len(set(known.values())) > 1:
+        raise NotDetected(
+            "the variables of Azure ML contradict each other: %s"
+            % ", ".join("%s is %d" % pair for pair in sorted(known.items()))
+        )
+    ((name, rank),) = list(known.items())[:1]
+    if rank >= count:
+        raise NotDetected("%s is %d, but the job has %d nodes" % (name, rank, count))
+    return rank
+
+
+def _number(environment: Mapping[str, str], name: str) -> Optional[int]:
+    """None where it is not set or empty. Raises NotDetected for what is no number."""
+    text = environment.get(name, "").strip()
+    if not text:
+        return None
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise NotDetected("%s must be a number, not %r" % (name, text))
+    return int(text)
+
+
+def _hosts(environment: Mapping[str, str]) -> List[str]:
+    """The nodes in their order: as the runtime is told, else as Azure Batch lists them, with commas or semicolons."""
+    told = _distributed(environment).get("host_list")
+    if isinstance(told, list) and told and all(isinstance(host, str) for host in told):
+        return told
+    text = environment.get(_HOSTS) or environment.get("AZ_BATCH_NODE_LIST", "")
+    return [host for host in re.split(r"[,;\s]+", text) if host]
+
+
+def _distributed(environment: Mapping[str, str]) -> Dict[str, Any]:
+    """What the runtime itself is told of the nodes; it helps where it can be read."""
+    try:
+        found = json.loads(environment.get(_CONFIG) or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _without_port(text: str) -> str:
+    """The address in `10.0.0.4:6000`, `[fd00::1]:6000` or `fd00::1`."""
+    found = re.fullmatch(r"\[(.*)\](?::\d*)?|([^:]*)(?::\d*)?", text.strip())
+    return next((part for part in found.groups() if part), "") if found else text.strip()
+
+
+# -- the plan ------------------------------------------------------------------------------------------------------
+
+
+def packed(plan: Mapping[str, Any]) -> str:
+    """A plan as the value of the variable PLAN."""
+    return base64.b64encode(zlib.compress(json.dumps(plan, separators=(",", ":")).encode(), 9)).decode()
+
+
+def unpacked(text: str) -> Dict[str, Any]:
+    """The reverse. Raises ValueError."""
+    try:
+        plan = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+    except (binascii.Error, zlib.error, ValueError):
+        raise ValueError("%s is not what jobsdk has sent with the job" % PLAN) from None
+    if not isinstance(plan, dict):
+        raise ValueError("%s is not what jobsdk has sent with the job" % PLAN)
+    return plan
+
+
+def take_plan(environment: MutableMapping[str, str]) -> Dict[str, Any]:
+    """The plan, with the inputs and outputs where Azure ML has put them; its variables are taken away, so that no rank
+    sees them. Raises ValueError."""
+    if PLAN not in environment:
+        raise ValueError("no %s: only a job that jobsdk has submitted has one" % PLAN)
+    plan = unpacked(environment.pop(PLAN))
+    paths = {name: environment.pop(name) for name in list(environment) if name.startswith((INPUT, OUTPUT))}
+    for name, given in plan["inputs"].items():
+        if "literal" not in given:
+            plan["inputs"][name] = {"literal": _path("input", INPUT, name, paths)}
+    for name, given in plan["outputs"].items():
+        given["at"] = _path("output", OUTPUT, name, paths)
+    return plan
+
+
+def _path(what: str, prefix: str, name: str, paths: Mapping[str, str]) -> str:
+    path = paths.get(prefix + name, "")
+    if not path or path.startswith("${{"):
+        raise ValueError("Azure ML has not said where the %s %s is (%s%s)" % (what, name, prefix, name))
+    return path
+
+
+# -- the verb ------------------------------------------------------------------------------------------------------
+
+
+def run() -> int:
+    """Run this node of the job, in a folder of its own that is gone afterwards: its logs, events and report come out at
+    stdout (see `relay`). Returns the job's exit code, or 78 where the job cannot be understood."""
+    import tempfile
+
+    from . import events, launchers
+    from .place import run as run_node
+
+    os.environ[launchers.RELAY] = "1"
+    folder = tempfile.mkdtemp(prefix="jobsdk-", dir=_temporary(os.environ))
+    try:
+        try:
+            plan, given = take_plan(os.environ), nodes(os.environ)
+            if given != plan["nodes"]:
+                raise ValueError("Azure ML has given the job %d node(s), not %d" % (given, plan["nodes"]))
+        except (ValueError, NotDetected) as error:
+            sys.stderr.write("bootstrap: %s\n" % error)
+            return _WRONG_PLACE
+        events.write_json(folder + "/plan.json", plan)  # nobody else can look into the folder
+        return run_node(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _temporary(environment: Mapping[str, str]) -> Optional[str]:
+    """The job's own folder for what is temporary; None for the system's."""
+    given = environment.get("AZ_BATCHAI_JOB_TEMP", "")
+    return given if os.path.isdir(given) and os.access(given, os.W_OK) else None

@@ -1,0 +1,202 @@
+"""`jobsdk azure-emulator`: a local Azure ML, to test against without the cloud."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobsdk.errors import JobsdkError
+
+_INSTALL = "pip install 'jobsdk[emulator]'"
+
+
+def _fault(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
+    import json
+
+    found = []
+    for text in given:
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is no JSON") from None
+    return tuple(found)
+
+
+_folder = click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keeps everything, for the next start.  [default: a temporary one]",
+)
+_azurite = click.option("--azurite", metavar="PATH", help="The program azurite-blob.  [default: that on PATH]")
+_latency = click.option(
+    "--latency", type=click.FloatRange(0), default=0.0, metavar="MS", help="What each round trip takes longer."
+)
+_fault_option = click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    callback=_fault,
+    metavar="JSON",
+    help='A fault that requests meet, as in \'{"method": "PUT", "path": "/jobs/", "status": 429}\'.',
+)
+
+
+@click.group(name="azure-emulator")
+def emulator() -> None:
+    """A local Azure ML: azure-ai-ml, unchanged, submits command jobs to it, and they run on this machine.
+
+    It is made for tests, and needs Azurite (npm install -g azurite). Point clients at it with
+
+        eval "$(jobsdk azure-emulator env)"
+
+    or have one for a single command: jobsdk azure-emulator run -- pytest
+    """
+
+
+@emulator.command()
+@_folder
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The proxy's port.  [default: a free one]")
+@_latency
+@_azurite
+@_fault_option
+@click.option("--jobs", "at_once", type=click.IntRange(1), default=4, show_default=True, help="Jobs that run at once.")
+@click.option("--subscription-id", metavar="ID", help="What its one workspace is called: all three, or none.")
+@click.option("--resource-group", metavar="NAME")
+@click.option("--workspace-name", metavar="NAME")
+@click.option("--until-eof", is_flag=True, hidden=True, help="Stop when stdin ends.")
+def start(
+    folder: Path | None,
+    port: int,
+    latency: float,
+    azurite: str | None,
+    faults: tuple[dict[str, Any], ...],
+    at_once: int,
+    subscription_id: str | None,
+    resource_group: str | None,
+    workspace_name: str | None,
+    until_eof: bool,
+) -> None:
+    """Start an emulator, and serve until Ctrl-C."""
+    import contextlib
+    import tempfile
+
+    from jobsdk.azureml.workspace import Workspace
+    from jobsdk.emulator import azurite as blobs
+    from jobsdk.emulator.process import read
+
+    _check_extra()
+    names = (subscription_id, resource_group, workspace_name)
+    given = [name for name in names if name]
+    if given and len(given) < len(names):
+        raise click.UsageError("Give --subscription-id, --resource-group and --workspace-name together.")
+    program = blobs.find(azurite)
+    from jobsdk.emulator.emulator import Emulator
+
+    with contextlib.ExitStack() as stack:
+        pointer = _pointer()
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobsdk-azure-emulator-")))
+        folder = folder.absolute()
+        if read(folder) is not None:
+            raise JobsdkError(f"an emulator runs in {folder} already. Fix: give another --folder")
+
+        def ready(variables: dict[str, str]) -> None:
+            if not until_eof:  # one that is somebody's own is not to be found by others
+                pointer.parent.mkdir(parents=True, exist_ok=True)
+                pointer.write_text(str(folder))
+            proxy = variables["HTTPS_PROXY"]
+            click.echo(f"A local Azure ML serves through the proxy {proxy}; its workspace is in {folder}/config.json.")
+            click.echo('In another shell: eval "$(jobsdk azure-emulator env)"; Ctrl-C here stops it.')
+
+        Emulator(
+            folder,
+            azurite=program,
+            workspace=Workspace(*given) if given else None,
+            port=port,
+            latency=latency / 1000,
+            faults=faults,
+            at_once=at_once,
+        ).run(ready, until_eof=until_eof)
+
+
+@emulator.command()
+@_folder
+def env(folder: Path | None) -> None:
+    """Print, for a shell, what makes it a client of a running emulator: the one that was started last."""
+    import shlex
+
+    from jobsdk.emulator.process import read
+
+    _check_extra()
+    if folder is None:
+        try:
+            folder = Path(_pointer().read_text())
+        except OSError:
+            folder = None
+    running = read(folder) if folder else None
+    if running is None:
+        raise JobsdkError("no emulator runs. Fix: jobsdk azure-emulator start")
+    for name, value in running.environ.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@emulator.command(context_settings={"allow_interspersed_args": False})
+@_folder
+@_latency
+@_azurite
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def run(
+    context: click.Context, folder: Path | None, latency: float, azurite: str | None, command: tuple[str, ...]
+) -> None:
+    """Start an emulator, run COMMAND as its client, stop it, and exit with the command's code.
+
+    jobsdk azure-emulator run -- pytest tests/
+    """
+    import os
+    import signal
+    import subprocess
+
+    from jobsdk.emulator import azurite as blobs
+    from jobsdk.emulator.process import started
+
+    _check_extra()
+    options = ["--azurite", os.path.abspath(blobs.find(azurite)), "--latency", str(latency)]
+    with started(folder, options) as running:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command hears it, and says what comes of it
+        try:
+            process = subprocess.Popen(command, env={**os.environ, **running.environ}, preexec_fn=_heeding(before))
+        except OSError as error:
+            raise JobsdkError(f"{command[0]} cannot be started: {error.strerror}") from None
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        code = process.wait()
+    context.exit(code if code >= 0 else 128 - code)
+
+
+def _heeding(handler: Any) -> Any:
+    """In the child: SIGINT as it was for us."""
+    import signal
+
+    return lambda: signal.signal(signal.SIGINT, signal.SIG_DFL if callable(handler) else handler)
+
+
+def _pointer() -> Path:
+    """The file that says where the emulator is that was started last."""
+    from jobsdk.runs import home
+
+    return home() / "azure-emulator"
+
+
+def _check_extra() -> None:
+    """Raises JobsdkError if the extra is not installed."""
+    from importlib.util import find_spec
+
+    for module in ("azure.storage.blob", "cryptography", "certifi"):
+        try:
+            found = find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise JobsdkError(f"azure-emulator needs {module}, which is not installed. Fix: {_INSTALL}")

@@ -1,0 +1,193 @@
+"""One emulator, put together: Azurite, the TLS server, the proxy, and the jobs that run; from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobsdk.azureml.workspace import Workspace
+from jobsdk.bootstrap import processes
+from jobsdk.emulator import certificates, proxy, settings
+from jobsdk.emulator.azurite import Azurite
+from jobsdk.emulator.certificates import write_private
+from jobsdk.emulator.faults import Faults
+from jobsdk.emulator.server import Application, RequestLog, Server
+from jobsdk.emulator.settings import Settings
+from jobsdk.emulator.store import Store
+from jobsdk.errors import JobsdkError
+
+#: In the folder of a running emulator: its pid, its proxy's port, and what to set to be its client. Private.
+RUNNING = "running.json"
+AT_ONCE = 4  # jobs
+
+
+class Emulator:
+    """An emulator in `folder`; `run()` is its whole life, and `on_ready` is told the environment of its clients."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        azurite: str,
+        workspace: Workspace | None = None,
+        port: int = 0,
+        latency: float = 0.0,
+        faults: Sequence[Mapping[str, Any]] = (),
+        at_once: int = AT_ONCE,
+    ) -> None:
+        self._folder = folder
+        self._azurite = azurite
+        self._port = port
+        self._latency = latency
+        self._at_once = at_once
+        self._faults = Faults()
+        for fault in faults:
+            self._faults.add(fault)
+        self._log = RequestLog()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._settings = settings.load_or_make(folder, workspace)
+
+    def run(self, on_ready: Callable[[dict[str, str]], None], *, until_eof: bool = False) -> None:
+        """Serve until SIGTERM or SIGINT, or with `until_eof` until stdin ends. Raises JobsdkError."""
+        from jobsdk.emulator.history import History
+        from jobsdk.emulator.jobs import Jobs
+        from jobsdk.emulator.login import Login
+        from jobsdk.emulator.running import Runner
+        from jobsdk.emulator.storage import Storage
+        from jobsdk.emulator.workspace import Workspace as Resources
+
+        folder, own = self._folder, self._settings
+        os.environ["JOBSDK_HOME"] = str(folder / "home")
+        # What is trusted by those who start us is still to be trusted by what jobs fetch from elsewhere.
+        files = certificates.make(folder, proxy.names(own.blob_host), certificates.trusted_here())
+        blobs = Azurite(self._azurite, folder / "azurite", own, files, self._saw_blob)
+        store = Store(folder / "state.sqlite")
+        server = runner = None
+        try:
+            storage = Storage(own, blobs.port, files.authority)
+            for container in own.containers.values():
+                storage.make(container)
+            runner = Runner(folder / "jobs", own, store, storage, self._at_once)
+            runner.bury()
+            login = Login(own)
+            routes = [
+                *login.routes(),
+                *Resources(own, store, storage, self._faults).routes(),
+                *Jobs(own, store, runner).routes(),
+                *History(own, store, storage).routes(),
+            ]
+            server = Server(Application(routes, login.check, self._faults, self._log), files)
+            ends = proxy.Ends(server.port, blobs.port, own.blob_host)
+            asyncio.run(self._serve(ends, files, on_ready, until_eof))
+        finally:
+            (folder / RUNNING).unlink(missing_ok=True)
+            if runner is not None:
+                runner.stop()
+            if server is not None:
+                server.stop()
+            blobs.stop()
+            store.close()
+            files.key.unlink(missing_ok=True)
+
+    async def _serve(
+        self,
+        ends: proxy.Ends,
+        files: certificates.Certificates,
+        on_ready: Callable[[dict[str, str]], None],
+        until_eof: bool,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ended.set)
+        self._proxy = proxy.Proxy(ends, self._faults, self._log, self._control, self._latency)
+        try:
+            listening = await self._proxy.start(self._port)
+        except OSError as error:
+            raise JobsdkError(
+                f"port {self._port} of 127.0.0.1 cannot be listened on: {error.strerror}. Fix: give another --port"
+            ) from None
+        port = listening.sockets[0].getsockname()[1]
+        variables = environment(self._settings, port, files)
+        workspace = self._settings.workspace._asdict()
+        (self._folder / "config.json").write_text(json.dumps(workspace, indent=1) + "\n")
+        running = {
+            "pid": os.getpid(),
+            "start": processes.start_time(os.getpid()),
+            "port": port,
+            "control_key": self._settings.control_key,
+            "environment": variables,
+        }
+        write_private(self._folder / RUNNING, json.dumps(running).encode())
+        on_ready(variables)
+        if until_eof:
+            threading.Thread(target=_at_eof, args=(loop, ended), daemon=True).start()
+        await ended.wait()
+        listening.close()
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _saw_blob(self, method: str, path: str, status: int) -> None:
+        if not path.startswith(f"/{self._settings.account}/"):  # our own requests name the account in the path
+            self._log.add(method, self._settings.blob_host, path, status)
+
+    async def _control(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+        """What tests ask of the emulator itself: its log of requests, and faults to come."""
+        key = headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(key.encode(), self._settings.control_key.encode()):
+            return 401, json.dumps({"error": f"the control_key of {RUNNING} is needed, as a bearer token"})
+        try:
+            if (method, path) == ("GET", "/requests"):
+                return 200, json.dumps({"requests": self._log.all()})
+            if (method, path) == ("DELETE", "/requests"):
+                self._log.clear()
+            elif (method, path) == ("POST", "/faults"):
+                self._faults.add(json.loads(body))
+            elif (method, path) == ("DELETE", "/faults"):
+                self._faults.clear()
+            elif (method, path) == ("PUT", "/latency"):
+                self._proxy.latency = float(json.loads(body)["ms"]) / 1000
+            else:
+                return 404, json.dumps({"error": "there are /requests, /faults and /latency"})
+        except (JobsdkError, ValueError, KeyError, TypeError) as error:
+            return 400, json.dumps({"error": str(error)})
+        return 200, "{}"
+
+
+def environment(own: Settings, port: int, files: certificates.Certificates) -> dict[str, str]:
+    """What makes azure-ai-ml, azure-identity and others that heed these variables clients of an emulator."""
+    address, bundle, direct = f"http://127.0.0.1:{port}", str(files.bundle), "127.0.0.1,localhost"
+    return {
+        "HTTPS_PROXY": address,
+        "https_proxy": address,
+        "NO_PROXY": direct,
+        "no_proxy": direct,
+        "REQUESTS_CA_BUNDLE": bundle,
+        "CURL_CA_BUNDLE": bundle,
+        "SSL_CERT_FILE": bundle,
+        "AZURE_TENANT_ID": own.tenant_id,
+        "AZURE_CLIENT_ID": own.client_id,
+        "AZURE_CLIENT_SECRET": own.client_secret,
+        "AZURE_SUBSCRIPTION_ID": own.subscription_id,
+        "AZURE_RESOURCE_GROUP": own.resource_group,
+        "AZUREML_WORKSPACE_NAME": own.workspace_name,
+    }
+
+
+def _at_eof(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    """Whoever started us keeps our stdin open while it wants us."""
+    while os.read(0, 4096):  # sys.stdin's own lock would be held when the interpreter ends
+        pass
+    try:
+        loop.call_soon_threadsafe(ended.set)
+    except RuntimeError:
+        pass  # it has ended already

@@ -1,0 +1,70 @@
+"""What alone may differ between the bodies of jobsdk and of azure-ai-ml: what is made at random, or by the service."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+from jobsdk import CommandJob
+from jobsdk.azureml.body import CODE, rest_body
+from jobsdk.azureml.own import PROPERTY
+from jobsdk.job.yaml_file import read_environment
+from tests.azureml.captured import LATEST, WORKSPACE
+
+_LABEL = "azureml:(?!AzureML-)([^/:@]+)@[^/]+"
+_UPLOADED = re.escape(WORKSPACE.id) + "/codes/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/versions/1"
+
+
+def ours(job: CommandJob) -> dict[str, Any]:
+    """The body of jobsdk, with the versions that the service would find for labels."""
+    body = rest_body(job, WORKSPACE, target=job.compute)
+    properties = body["properties"]
+    properties["environmentId"] = _resolved(properties["environmentId"], "environments")
+    for item in properties["inputs"].values():
+        if "uri" in item:
+            kind = "models" if item["jobInputType"] in ("mlflow_model", "custom_model") else "data"
+            item["uri"] = _resolved(item["uri"], kind)
+    return body
+
+
+def _resolved(name: str, kind: str) -> str:
+    match = re.fullmatch(_LABEL, name)
+    return f"{WORKSPACE.id}/{kind}/{match[1]}/versions/{LATEST}" if match else name
+
+
+def theirs(sent: dict[str, Any], job: CommandJob) -> dict[str, Any]:
+    """The body of azure-ai-ml without what it makes at random: the code's id, and a name where none was given."""
+    properties = dict(sent["properties"])
+    if re.fullmatch(_UPLOADED, properties.get("codeId", "")):
+        properties["codeId"] = CODE
+    if not job.name and not job.display_name:
+        assert re.fullmatch(r"[a-z]+_[a-z]+_[a-z0-9]{10}", properties.pop("displayName"))
+    return {"properties": properties}
+
+
+def normal(job: CommandJob) -> dict[str, Any]:
+    """The job as plain data, without what azure-ai-ml's objects cannot tell apart: whether a name has the prefix
+    `azureml:`, where an environment was described, and whether resources have properties that are empty."""
+    job = copy.deepcopy(job)
+    if job.compute:
+        job.compute = job.compute.removeprefix("azureml:")
+    if isinstance(job.environment, str) and job.environment.startswith("file:"):
+        file = job.resolve(job.environment)
+        environment, _ = read_environment(file)
+        assert environment is not None
+        data = environment.to_dict(lambda path: str(file.parent / path))
+        job.environment = {name: value for name, value in data.items() if name not in ("name", "version")}
+    data = job.to_dict(lambda path: str(job.resolve(path)))
+    if isinstance(data.get("environment"), dict) and "version" not in data["environment"]:
+        data["environment"].pop("name", None)  # a name alone is not used
+    if data.get("resources", {}).get("properties") == {}:
+        del data["resources"]["properties"]
+    return data
+
+
+def without_own(body: dict[str, Any]) -> dict[str, Any]:
+    """The body without the property that holds jobsdk's own fields."""
+    body = copy.deepcopy(body)
+    body["properties"]["properties"].pop(PROPERTY, None)
+    return body
