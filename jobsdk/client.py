@@ -92,7 +92,7 @@ class Cancellation:
         self.wait(timeout)
 
 
-def compute_findings(job: CommandJob) -> list[Finding]:
+def compute_findings(job: CommandJob, resolve: Callable[[str | None], Compute] = computes.resolve) -> list[Finding]:
     """What the compute of a valid job cannot do of it (errors) or does not heed (warnings).
 
     A compute that is not configured here is a warning: the job may be right, and only submitting it needs the compute.
@@ -100,7 +100,7 @@ def compute_findings(job: CommandJob) -> list[Finding]:
     from jobsdk.job.findings import Finding
 
     try:
-        target = computes.resolve(job.compute)
+        target = resolve(job.compute)
     except ComputeError as error:
         message, _, fix = str(error).partition(" Fix: ")
         from jobsdk.job.machine_rules import of_instance_type
@@ -241,7 +241,7 @@ class JobOperations:
         findings = job.findings(strict=strict)
         if any(finding.is_error for finding in findings):
             return Validation(findings)  # the compute would only repeat it
-        return Validation((*findings, *compute_findings(job)))
+        return Validation((*findings, *compute_findings(job, self._resolve)))
 
     # -- finding -------------------------------------------------------------------------------------------------
 

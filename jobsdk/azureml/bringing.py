@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.azureml import following
 from jobsdk.azureml.connection import Connection
-from jobsdk.bootstrap import azureml, contract
+from jobsdk.bootstrap import azureml, contract, secrets
 from jobsdk.errors import JobsdkError, RunExists, RunNotFound
-from jobsdk.runs import RunFolder
+from jobsdk.runs import RunFolder, runs_folder
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -86,6 +87,8 @@ def bring(
 
 def bring_job(job: Mapping[str, Any], compute: str, settings: Mapping[str, Any]) -> RunFolder:
     """The folder of a job that the service has given; made, unless it is there."""
+    if re.fullmatch(r"[\w-][\w.-]*", job["name"]) and (runs_folder() / job["name"]).is_dir():
+        return RunFolder(runs_folder() / job["name"])
     properties = job["properties"]
     kind = properties.get("jobType")
     if kind != "Command":
@@ -93,7 +96,7 @@ def bring_job(job: Mapping[str, Any], compute: str, settings: Mapping[str, Any])
     variables = properties.get("environmentVariables") or {}
     is_bootstrap = azureml.PLAN in variables
     if is_bootstrap:
-        plan = {**azureml.unpacked(variables[azureml.PLAN]), "secrets": [], "sealed": []}
+        plan = _without_secrets(azureml.unpacked(variables[azureml.PLAN]))
     else:
         from jobsdk.plan import make_plan
 
@@ -101,7 +104,7 @@ def bring_job(job: Mapping[str, Any], compute: str, settings: Mapping[str, Any])
     try:
         run = RunFolder.create(job["name"])
     except RunExists:
-        return RunFolder.find(job["name"])
+        return RunFolder(runs_folder() / job["name"])
     try:
         run.write_json("plan.json", plan)
         launcher = "bootstrap" if is_bootstrap else "native"
@@ -114,6 +117,14 @@ def bring_job(job: Mapping[str, Any], compute: str, settings: Mapping[str, Any])
         shutil.rmtree(run.path, ignore_errors=True)
         raise
     return run
+
+
+def _without_secrets(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan as the nodes have got it, to be kept here."""
+    names = plan.get("secrets") or []
+    public: dict[str, Any] = secrets.Redactor(plan.pop("secret_values", [])).data(plan)
+    variables = {name: value for name, value in public["environment"].items() if name not in names}
+    return {**public, "environment": variables, "secrets": names, "sealed": []}
 
 
 def _created(job: Mapping[str, Any]) -> float:

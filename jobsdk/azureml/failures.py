@@ -199,12 +199,13 @@ def _of_response(error: Any) -> Failure:
     if status == 404:
         return _of_missing(error, code, words)
     if status == 409 or code in ("Conflict", "ImmutablePropertyChanged"):
-        return Failure("conflict", f"there is something else of that name ({status}): {words or code}")
+        what = f"there is something else of that name ({status}): {words or code}"
+        return Failure("conflict", what, "give the job another name")
     if status >= 500 or status == 408:
         request = _header(error, "x-ms-request-id")
         about = f", request {request}" if request else ""
         return Failure("service", f"Azure failed to answer ({status}{about}): {words or code}", "try again later")
-    return Failure("refused", f"Azure refuses it ({status}): {words or code}")
+    return Failure("refused", f"Azure refuses it ({status}): {words or code}", "correct that in the job")
 
 
 def _of_forbidden(error: Any, code: str, words: str) -> Failure:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.errors import JobsdkError
-from jobsdk.job.paths import is_local
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -86,8 +85,3 @@ def _merged(data: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]
         known = result.get(name)
         result[name] = _merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
     return result
-
-
-def is_path(value: object) -> bool:
-    """Whether a value of a job is a local path that Azure ML would have to be given the content of."""
-    return isinstance(value, str) and is_local(value)

@@ -97,7 +97,7 @@ def native_job(job: CommandJob, plan: Plan, settings: Mapping[str, Any]) -> Comm
     native.resources.gpus_per_process = None
     properties = {key: value for key, value in (job.resources.properties or {}).items() if key != PROPERTY}
     native.resources.properties = properties or None
-    native.limits = _limits(plan, is_native)
+    native.limits = _limits(plan, is_native) or (job.limits if job.limits == CommandJobLimits() else None)
     if is_native:
         native.command = _mended(render_optional(job.command or "", native.inputs), job, settings)
         _only_what_azure_knows(native)

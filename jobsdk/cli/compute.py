@@ -74,7 +74,9 @@ def check(context: click.Context, name: str, form: str) -> None:
 
 @compute.command()
 @click.argument("name")
-@click.option("--type", "kind", required=True, help="The type: local, slurm, kubernetes, ssh, or an installed one.")
+@click.option(
+    "--type", "kind", required=True, help="The type: local, slurm, kubernetes, ssh, azureml, or an installed one."
+)
 @click.option(
     "--set", "given", type=Setting(), multiple=True, help="A setting: --set partition=gpu, --set network.gdr=true"
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,11 @@ import click
 from jobsdk.errors import JobsdkError
 
 _INSTALL = "pip install 'jobsdk[emulator]'"
+_WORKSPACE = ("--subscription-id", "--resource-group", "--workspace-name")
+_FAULT = {"method": "PUT", "path": "/jobs/", "status": 429}
 
 
 def _fault(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
-    import json
-
     found = []
     for text in given:
         try:
@@ -29,18 +31,33 @@ _folder = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Keeps everything, for the next start.  [default: a temporary one]",
 )
-_azurite = click.option("--azurite", metavar="PATH", help="The program azurite-blob.  [default: that on PATH]")
-_latency = click.option(
-    "--latency", type=click.FloatRange(0), default=0.0, metavar="MS", help="What each round trip takes longer."
+_OPTIONS = (
+    click.option(
+        "--latency", type=click.FloatRange(0), default=0.0, metavar="MS", help="What a round trip takes more."
+    ),
+    click.option("--azurite", metavar="PATH", help="The program azurite-blob.  [default: that on PATH]"),
+    click.option(
+        "--fault",
+        "faults",
+        multiple=True,
+        callback=_fault,
+        metavar="JSON",
+        help=f"A fault that requests meet, as in '{json.dumps(_FAULT)}'.",
+    ),
+    click.option(
+        "--jobs", "at_once", type=click.IntRange(1), default=4, show_default=True, help="Jobs that run at once."
+    ),
+    click.option(_WORKSPACE[0], metavar="ID", help="What its one workspace is called: all three, or none."),
+    click.option(_WORKSPACE[1], metavar="NAME"),
+    click.option(_WORKSPACE[2], metavar="NAME"),
 )
-_fault_option = click.option(
-    "--fault",
-    "faults",
-    multiple=True,
-    callback=_fault,
-    metavar="JSON",
-    help='A fault that requests meet, as in \'{"method": "PUT", "path": "/jobs/", "status": 429}\'.',
-)
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """What `start` and `run` have in common."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.group(name="azure-emulator")
@@ -58,13 +75,7 @@ def emulator() -> None:
 @emulator.command()
 @_folder
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The proxy's port.  [default: a free one]")
-@_latency
-@_azurite
-@_fault_option
-@click.option("--jobs", "at_once", type=click.IntRange(1), default=4, show_default=True, help="Jobs that run at once.")
-@click.option("--subscription-id", metavar="ID", help="What its one workspace is called: all three, or none.")
-@click.option("--resource-group", metavar="NAME")
-@click.option("--workspace-name", metavar="NAME")
+@_options
 @click.option("--until-eof", is_flag=True, hidden=True, help="Stop when stdin ends.")
 def start(
     folder: Path | None,
@@ -84,18 +95,15 @@ def start(
 
     from jobsdk.azureml.workspace import Workspace
     from jobsdk.emulator import azurite as blobs
-    from jobsdk.emulator.process import read
 
     _check_extra()
-    names = (subscription_id, resource_group, workspace_name)
-    given = [name for name in names if name]
-    if given and len(given) < len(names):
-        raise click.UsageError("Give --subscription-id, --resource-group and --workspace-name together.")
+    names = _named(subscription_id, resource_group, workspace_name)
     program = blobs.find(azurite)
     from jobsdk.emulator.emulator import Emulator
+    from jobsdk.emulator.process import read
 
+    pointer = _pointer()
     with contextlib.ExitStack() as stack:
-        pointer = _pointer()
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobsdk-azure-emulator-")))
         folder = folder.absolute()
@@ -103,9 +111,10 @@ def start(
             raise JobsdkError(f"an emulator runs in {folder} already. Fix: give another --folder")
 
         def ready(variables: dict[str, str]) -> None:
-            if not until_eof:  # one that is somebody's own is not to be found by others
-                pointer.parent.mkdir(parents=True, exist_ok=True)
-                pointer.write_text(str(folder))
+            if until_eof:  # somebody's own, and not to be found by others
+                return
+            pointer.parent.mkdir(parents=True, exist_ok=True)
+            pointer.write_text(str(folder))
             proxy = variables["HTTPS_PROXY"]
             click.echo(f"A local Azure ML serves through the proxy {proxy}; its workspace is in {folder}/config.json.")
             click.echo('In another shell: eval "$(jobsdk azure-emulator env)"; Ctrl-C here stops it.')
@@ -113,7 +122,7 @@ def start(
         Emulator(
             folder,
             azurite=program,
-            workspace=Workspace(*given) if given else None,
+            workspace=Workspace(*names) if names else None,
             port=port,
             latency=latency / 1000,
             faults=faults,
@@ -124,7 +133,10 @@ def start(
 @emulator.command()
 @_folder
 def env(folder: Path | None) -> None:
-    """Print, for a shell, what makes it a client of a running emulator: the one that was started last."""
+    """Print what makes a shell a client.
+
+    It is that of the emulator in the folder, else of the one that was started last.
+    """
     import shlex
 
     from jobsdk.emulator.process import read
@@ -144,26 +156,42 @@ def env(folder: Path | None) -> None:
 
 @emulator.command(context_settings={"allow_interspersed_args": False})
 @_folder
-@_latency
-@_azurite
+@_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(
-    context: click.Context, folder: Path | None, latency: float, azurite: str | None, command: tuple[str, ...]
+    context: click.Context,
+    folder: Path | None,
+    latency: float,
+    azurite: str | None,
+    faults: tuple[dict[str, Any], ...],
+    at_once: int,
+    subscription_id: str | None,
+    resource_group: str | None,
+    workspace_name: str | None,
+    command: tuple[str, ...],
 ) -> None:
-    """Start an emulator, run COMMAND as its client, stop it, and exit with the command's code.
+    """Run COMMAND with an emulator of its own.
 
-    jobsdk azure-emulator run -- pytest tests/
+    The emulator is stopped afterwards, and the exit code is the command's.
+
+        jobsdk azure-emulator run -- pytest tests/
     """
     import os
     import signal
     import subprocess
 
     from jobsdk.emulator import azurite as blobs
-    from jobsdk.emulator.process import started
 
     _check_extra()
-    options = ["--azurite", os.path.abspath(blobs.find(azurite)), "--latency", str(latency)]
+    from jobsdk.emulator.process import started
+
+    names = _named(subscription_id, resource_group, workspace_name)
+    options = ["--azurite", os.path.abspath(blobs.find(azurite)), "--latency", str(latency), "--jobs", str(at_once)]
+    for fault in faults:
+        options += ["--fault", json.dumps(fault)]
+    for option, name in zip(_WORKSPACE, names, strict=False):
+        options += [option, name]
     with started(folder, options) as running:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command hears it, and says what comes of it
         try:
@@ -175,7 +203,15 @@ def run(
     context.exit(code if code >= 0 else 128 - code)
 
 
-def _heeding(handler: Any) -> Any:
+def _named(*names: str | None) -> list[str]:
+    """The three names of the workspace if they were given."""
+    given = [name for name in names if name]
+    if given and len(given) < len(names):
+        raise click.UsageError(f"Give {', '.join(_WORKSPACE)} together.")
+    return given
+
+
+def _heeding(handler: Any) -> Callable[[], Any]:
     """In the child: SIGINT as it was for us."""
     import signal
 

@@ -177,8 +177,9 @@ class Compute(ABC):
     def change(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
         """Make changes of a run's names, tags, properties or `archived` where the engine keeps them, too.
 
-        Raises ComputeError.
+        Most keep none. Raises ComputeError.
         """
+        return
 
     def outputs(self, run: RunFolder) -> dict[str, str]:
         """Where each named output of the run is, in a form that another job can take as an input's path."""

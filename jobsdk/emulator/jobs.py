@@ -161,18 +161,18 @@ class Jobs:
         }
 
     def _check_references(self, job: LocalJob) -> None:
-        """What a job names of the workspace must be there."""
+        """What a job names of the workspace must be there; curated environments and registries have everything."""
         for kind, reference in (("codes", job.code_id), ("environments", job.environment_id)):
             if reference is None or reference.startswith("azureml://registries/"):
                 continue
-            found = re.search(rf"/{kind}/([^/]+)/versions/([^/]+)$", reference)
-            label = re.search(rf"/{kind}/([^/]+)/labels/latest$", reference)
-            if label and self._store.list(kind, label.group(1)):
+            found = re.search(rf"(?:^azureml:|^|/{kind}/)([\w.-]+)(?:/versions/|/labels/|:|@)([\w.+-]+)$", reference)
+            name, version = found.groups() if found else ("", "")
+            if kind == "environments" and name.startswith(CURATED):
                 continue
-            curated = kind == "environments" and (found or label) and f"/environments/{CURATED}" in reference
-            if curated or (found and self._store.get(kind, found.group(1), found.group(2)) is not None):
+            if version == "latest" and self._store.list(kind, name):
                 continue
-            raise invalid(f"The job's {kind[:-1]} {reference.rpartition(f'/{kind}/')[2]} was not found.")
+            if self._store.get(kind, name, version) is None:
+                raise invalid(f"The job's {kind[:-1]} {reference.rpartition(f'/{kind}/')[2]} was not found.")
 
 
 def default_uri(job: str, output: str) -> str:

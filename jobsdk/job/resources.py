@@ -64,7 +64,7 @@ class JobResourceConfiguration(Model, hints=_HINTS):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in self._fields:
+        if name in self._fields and value is not None:
             object.__setattr__(self, "is_given", True)
         if name == "instance_count":
             object.__setattr__(self, "is_count_given", value is not None)

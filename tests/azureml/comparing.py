@@ -8,17 +8,34 @@ from typing import Any
 
 from jobsdk import CommandJob
 from jobsdk.azureml.body import CODE, rest_body
-from jobsdk.azureml.own import PROPERTY
+from jobsdk.compute.azureml import AzureMlCompute
 from jobsdk.job.yaml_file import read_environment
+from jobsdk.plan import make_plan
 from tests.azureml.captured import LATEST, WORKSPACE
 
+_RUN = "the-run"
 _LABEL = "azureml:(?!AzureML-)([^/:@]+)@[^/]+"
 _UPLOADED = re.escape(WORKSPACE.id) + "/codes/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/versions/1"
 
 
 def ours(job: CommandJob) -> dict[str, Any]:
     """The body of jobsdk, with the versions that the service would find for labels."""
-    body = rest_body(job, WORKSPACE, target=job.compute)
+    return _found(rest_body(job, WORKSPACE, target=job.compute))
+
+
+def compiled(job: CommandJob) -> dict[str, Any]:
+    """The same by the whole way of `job compile`, on a compute that leaves TF_CONFIG as Azure ML gives it."""
+    target = (job.compute or "serverless").removeprefix("azureml:")
+    compute = AzureMlCompute("entry", {**WORKSPACE._asdict(), "target": target, "mend_tf_config": False})
+    body: dict[str, Any] = compute.compile(job, make_plan(job, name=_RUN))["body"]
+    properties = body["properties"]
+    if properties["displayName"] == _RUN and job.display_name != _RUN:  # the run has a name where the job has none
+        del properties["displayName"]
+        properties.update({"displayName": job.name} if job.name else {})
+    return _found(body)
+
+
+def _found(body: dict[str, Any]) -> dict[str, Any]:
     properties = body["properties"]
     properties["environmentId"] = _resolved(properties["environmentId"], "environments")
     for item in properties["inputs"].values():
@@ -61,10 +78,3 @@ def normal(job: CommandJob) -> dict[str, Any]:
     if data.get("resources", {}).get("properties") == {}:
         del data["resources"]["properties"]
     return data
-
-
-def without_own(body: dict[str, Any]) -> dict[str, Any]:
-    """The body without the property that holds jobsdk's own fields."""
-    body = copy.deepcopy(body)
-    body["properties"]["properties"].pop(PROPERTY, None)
-    return body

@@ -49,7 +49,6 @@ def job(script: str = SCRIPT, **more: Any) -> CommandJob:
 def holders(folder: Path) -> set[str]:
     """The files that hold a secret."""
 
-
     def holds(path: Path) -> bool:
         try:
             content = path.read_bytes()

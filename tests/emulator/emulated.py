@@ -57,7 +57,7 @@ def emulated(*options: str, folder: Path | None = None) -> Iterator[Running]:
         with started(folder, ["--azurite", program, *options]) as running:
             yield running
         left = processes_with(str(folder))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while left and time.monotonic() < deadline:
             time.sleep(0.05)
             left = processes_with(str(folder))

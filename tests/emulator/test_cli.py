@@ -71,6 +71,10 @@ def test_run_gives_a_command_an_emulator_and_exits_with_its_code(tmp_path: Path)
     done = ask("run", "--azurite", azurite(), "--", sys.executable, "-c", script)
     assert done.returncode == 7, done.stderr
     assert done.stdout.startswith("http://127.0.0.1:")
+    own = ("--subscription-id", "s", "--resource-group", "g", "--workspace-name", "a name")
+    more = (*own, "--fault", '{"status": 500}', "--jobs", "2")
+    named = ask("run", "--azurite", azurite(), *more, "--", "printenv", "AZUREML_WORKSPACE_NAME")
+    assert (named.returncode, named.stdout) == (0, "a name\n"), named.stderr
     killed = ask("run", "--azurite", azurite(), "--", "sh", "-c", "kill -9 $$")
     assert killed.returncode == 137
     missing = ask("run", "--azurite", azurite(), "--", str(tmp_path / "nothing"))

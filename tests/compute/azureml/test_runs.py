@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -233,3 +234,67 @@ def test_the_command_line(azure: Any) -> None:
     listed = json.loads(jobsdk("job", "list", "--compute", "cloud", "--tag", "team=vision", "-o", "json").stdout)
     shown = json.loads(jobsdk("job", "show", listed[0]["name"], "-o", "json").stdout)
     assert shown["studio_url"].startswith("https://ml.azure.com/runs/")
+
+
+def test_the_commands_of_the_docs(azure: Any) -> None:
+    import subprocess
+
+    page = (Path(__file__).parents[3] / "docs/azureml.md").read_text()
+    lines = [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    ]
+    commands = [line.partition("  #")[0] for line in lines if line.startswith("jobsdk ")]
+    commands += re.findall(r"`(jobsdk job list[^`]*)`", page)
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for before, name in zip(
+        ("0" * 8 + "-0000-0000-0000-" + "0" * 12, "research", "vision"), emulated.names(azure), strict=True
+    ):
+        text = text.replace(before, name)
+    Path("computes.yml").write_text(text)
+    script("print('hello')")
+    Path("job.yml").write_text("code: src\ncommand: python train.py\n")
+    assert len(commands) == 4
+    for one in commands:
+        done = subprocess.run(one, shell=True, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{one}: {done.stderr}"
+    assert "Completed" in done.stdout
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    code = code.replace('"research", "vision"', f"{emulated.names(azure)[1]!r}, {emulated.names(azure)[2]!r}")
+    code = code.replace('"' + "0" * 8 + "-0000-0000-0000-" + "0" * 12 + '"', repr(emulated.names(azure)[0]))
+    start = "from jobsdk import command\njob = command(command='true', compute='other', environment={'image': 'x'})\n"
+    done = subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("launcher", ["native", "bootstrap"])
+def test_secrets_reach_the_ranks_and_stay_out_of_the_runs_folder(
+    launcher: str, client: MLClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = "s3cr3t-of-the-tests"
+    monkeypatch.setenv("MY_TOKEN", value)
+    the_job = job(
+        "import hashlib, os\nprint(hashlib.sha256(os.environ['MY_TOKEN'].encode()).hexdigest()[:8])\n",
+        secrets=["MY_TOKEN"],
+        resources={"instance_count": 2, **by(launcher)},
+    )
+    warnings: list[str] = []
+    run = client.jobs.create_or_update(the_job, warn=warnings.append)
+    expected = hashlib.sha256(value.encode()).hexdigest()[:8]
+    assert sorted(lines_of(run)) == [f"[rank {rank}] {expected}" for rank in range(4)]
+    assert any("everybody who may read the job" in text for text in warnings)
+    monkeypatch.setenv("JOBSDK_HOME", str(tmp_path / "other"))
+    brought = client.jobs.get(run.name).wait(_TIMEOUT)
+    for folder in (run.folder.path, brought.folder.path):
+        for path in folder.rglob("*"):
+            assert not path.is_file() or value.encode() not in path.read_bytes(), path
+    assert not (run.folder.path / "secrets.json").exists()
+
+
+def test_what_validate_says(client: MLClient) -> None:
+    assert client.jobs.validate(job("", command="true")).passed
+    found = client.jobs.validate(job("", command="true", environment=None))
+    assert "environment" in found.error_messages
+    own = client.jobs.validate(job("", command="true", resources={"properties": {"azureml": {"launchr": "native"}}}))
+    assert "did you mean 'launcher'" in own.error_messages["resources.properties.azureml.launchr"]
