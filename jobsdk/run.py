@@ -39,6 +39,7 @@ class Run:
     """
 
     type = "command"
+
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.name = folder.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +13,7 @@ from jobsdk.azureml import following, translation
 from jobsdk.azureml import settings as azureml_settings
 from jobsdk.azureml.body import CODE, rest_body
 from jobsdk.azureml.workspace import KEYS, Workspace
-from jobsdk.bootstrap import plan_file
+from jobsdk.bootstrap import plan_file, processes
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.errors import ComputeError, JobsdkError, ValidationError
 from jobsdk.job.findings import Finding
@@ -128,6 +129,8 @@ class AzureMlCompute(Compute):
     def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
         from jobsdk.azureml import submission
 
+        # Who is killed meanwhile leaves a run that is found out about: see `refresh`.
+        run.write_json(following.PLACE, {"launcher": spec["launcher"], "key": _key(spec), "submitting": True})
         plan = plan_file.read(str(run.path))
         submitted = submission.submit(self._connection(), spec, plan)
         plan_file.forget_secrets(str(run.path))  # the service has them
@@ -137,16 +140,8 @@ class AzureMlCompute(Compute):
         run.write_json(following.PLACE, {**submitted.place, "launcher": spec["launcher"], "key": key})
 
     def is_same(self, spec: Spec, run: RunFolder) -> bool:
-        from jobsdk import snapshot
-        from jobsdk.azureml import submission
-
         known = run.read_json(following.PLACE).get("key")
-        if known is None:
-            return False
-        from pathlib import Path
-
-        code = snapshot.fingerprint(Path(spec["code"])) if spec["code"] is not None else None
-        return bool(known == submission.key_of(spec, code))
+        return known is not None and bool(known == _key(spec))
 
     def cancel(self, run: RunFolder, by: str) -> None:
         from jobsdk.azureml.failures import AzureError
@@ -167,7 +162,7 @@ class AzureMlCompute(Compute):
 
     def refresh(self, run: RunFolder) -> None:
         place = run.read_json(following.PLACE)
-        if not place or run.recorded_state().is_terminal:
+        if not place or run.recorded_state().is_terminal or (place.get("submitting") and _has_submitter(run)):
             return
         with locked(run.path / "refresh.lock"):
             if not run.recorded_state().is_terminal:
@@ -276,6 +271,26 @@ class AzureMlCompute(Compute):
             message = f"requirements are not installed on the compute {self.name}"
             found.append(Finding("warning", ("environment", "requirements"), message, "write them into conda_file"))
         return found
+
+
+def _key(spec: Spec) -> str:
+    """What two submissions of the same have in common, with the code as it is now."""
+    from pathlib import Path
+
+    from jobsdk import snapshot
+    from jobsdk.azureml import submission
+
+    code = snapshot.fingerprint(Path(spec["code"])) if spec["code"] is not None else None
+    return submission.key_of(spec, code)
+
+
+def _has_submitter(run: RunFolder) -> bool:
+    """Whether the process that submits the run may still be at it; of another machine's nobody knows."""
+    facts = run.facts()
+    if facts.get("host") != os.uname().nodename:
+        return True
+    pid = int(facts.get("submitter_pid") or 0)
+    return pid > 0 and processes.start_time(pid) == facts.get("submitter_start")
 
 
 def of_workspace(workspace: Workspace, name: str | None) -> AzureMlCompute:

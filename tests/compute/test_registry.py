@@ -71,7 +71,10 @@ def test_an_unknown_compute_says_how_to_add_it_and_what_else_to_do() -> None:
         ("computes: {a: {}}", "computes.a needs a type"),
         ("computes: {local: {type: slurm}}", "computes.local is always this machine"),
         ("computes: {wanted: {type: slrm}}", "there is no compute type 'slrm': did you mean 'slurm'?"),
-        ("computes: {wanted: {type: cloud}}", "there is no compute type 'cloud'; installed are kubernetes, local"),
+        (
+            "computes: {wanted: {type: cloud}}",
+            "there is no compute type 'cloud'; installed are azureml, kubernetes, local",
+        ),
         ("computes: {wanted: {type: local, network: 3}}", "compute wanted: network must be a mapping"),
         ("machines: [a]", "machines must be a mapping of names"),
         ("machines: {a: {gpu: 8}}", "machines.a.gpu must be a text"),
@@ -103,7 +106,7 @@ def test_types_of_other_packages_are_found_and_their_failures_are_theirs(
     )
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     project("computes: {a: {type: good, queue: q1}, b: {type: broken}, c: {type: good, que: q1}}")
-    assert computes.types() == ["broken", "good", "kubernetes", "local", "slurm", "ssh"]
+    assert computes.types() == ["azureml", "broken", "good", "kubernetes", "local", "slurm", "ssh"]
     assert computes.resolve("a").settings == {"queue": "q1"}
     with pytest.raises(ComputeError, match="no engine here"):
         computes.resolve("b")

@@ -116,6 +116,17 @@ def test_a_list_of_a_workspace_that_cannot_be_asked_shows_what_is_known(
     assert "403" in caplog.text
 
 
+def test_a_run_whose_submitter_was_killed_is_found_out_about(client: MLClient) -> None:
+    run = client.jobs.create_or_update(command(command="true", environment=IMAGE, compute="gpu-cluster"))
+    place = run.folder.read_json("azureml.json")
+    run.folder.write_json("azureml.json", {"launcher": "native", "key": place["key"], "submitting": True})
+    run.target.refresh(run.folder)  # its submitter, this process, lives
+    assert not (run.folder.path / "azureml-state.json").exists()
+    run.folder.update_facts({"submitter_pid": 2**22 + 1, "submitter_start": 1})
+    assert run.wait(120).status == "Completed"
+    assert str(run.studio_url).startswith("https://")
+
+
 def test_checks(azure: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     subscription, group, workspace = emulated.names(azure)
     compute = of_workspace(Workspace(subscription, group, workspace), "gpu-cluster")
