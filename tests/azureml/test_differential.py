@@ -13,22 +13,11 @@ from hypothesis import strategies as st
 
 from jobsdk import Input, from_azure, load_job, to_azure
 from jobsdk.job.yaml_file import read_job
-from tests.azureml import comparing, strategies
+from tests.azureml import comparing, files, strategies
 from tests.azureml.captured import Captured
 
 # azure-ai-ml's own code is warned of, thousands of times.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-_HERE = Path(__file__).parent
-_ROOT = _HERE.parent.parent
-_CORPUS = Path(os.environ.get("JOBSDK_CORPUS") or _ROOT.parent / "shared" / "corpus")
-_OWN = sorted((_HERE / "jobs").glob("*.yml"))
-_OWN_JOBS = [path for path in _OWN if "command:" in path.read_text()]
-_SPECS = sorted((_ROOT / "job_specs").glob("*.yml"))
-_OTHERS = sorted(path for path in _CORPUS.rglob("*.y*ml") if "command:" in path.read_text(errors="replace"))
-
-#: Files of others that azure-ai-ml does not load: templates with placeholders in them.
-_TEMPLATES = {"nebulaml/cifar10_deepspeed/job.yml", "java/iris/job-template.yml"}
 
 _SETTINGS = settings(
     derandomize=True,
@@ -38,22 +27,18 @@ _SETTINGS = settings(
 )
 
 
-def _id(path: Path) -> str:
-    return "/".join(path.parts[-3:])
-
-
-@pytest.mark.parametrize("path", [*_OWN_JOBS, *_OTHERS], ids=_id)
+@pytest.mark.parametrize("path", [*files.OWN_JOBS, *files.OTHERS], ids=files.name)
 def test_a_job_file_has_the_body_that_azure_ai_ml_sends(path: Path, azure: Captured, away: Path) -> None:
     from azure.ai.ml import load_job as load_theirs
 
-    if "/".join(path.parts[-4:]).endswith(tuple(_TEMPLATES)):
+    if files.is_template(path):
         with pytest.raises(Exception, match="Validation for CommandSchema failed"):
             load_theirs(path)
         return
     command = load_theirs(path)
     job = load_job(path)
     wrong = [finding for finding in job.findings() if finding.is_error]
-    if path in _OTHERS:  # their scripts are not in the corpus
+    if path in files.OTHERS:  # their scripts are not in the corpus
         wrong = [finding for finding in wrong if " is not in the code folder " not in finding.message]
     assert not wrong
     assert comparing.normal(from_azure(command)) == comparing.normal(job)
@@ -70,7 +55,7 @@ def test_a_job_file_has_the_body_that_azure_ai_ml_sends(path: Path, azure: Captu
     assert comparing.theirs(azure.sent(made), job) == body
 
 
-@pytest.mark.parametrize("path", _SPECS, ids=_id)
+@pytest.mark.parametrize("path", files.SPECS, ids=files.name)
 def test_the_job_files_of_the_repository_are_sent_as_they_are_shown(path: Path, azure: Captured, away: Path) -> None:
     job = load_job(path, {"environment": {"image": "ubuntu:22.04"}})
     (away / "numbers.csv").write_text("1\n")
@@ -205,7 +190,7 @@ def test_a_mistake_that_azure_ai_ml_lets_pass_is_found(name: str, azure: Capture
     from azure.ai.ml import load_job as load_theirs
 
     says, severity, place = MISTAKES[name]
-    path = _HERE / "mistakes" / f"{name}.yml"
+    path = files.HERE / "mistakes" / f"{name}.yml"
     command = load_theirs(path)
     if says == "sends":
         azure.sent(command)
@@ -222,16 +207,16 @@ def test_a_mistake_that_azure_ai_ml_lets_pass_is_found(name: str, azure: Capture
 
 
 def test_the_document_lists_these_mistakes() -> None:
-    text = (_ROOT / "docs" / "azureml-differences.md").read_text()
+    text = (files.ROOT / "docs" / "azureml-differences.md").read_text()
     rows = re.findall(r"^\| `([a-z-]+)` \|[^|]*\| (sends|late) \| (error|warning) \|$", text, re.MULTILINE)
     assert {name: (says, severity) for name, says, severity in rows} == {
         name: (says, severity) for name, (says, severity, _) in MISTAKES.items()
     }
-    assert {path.stem for path in (_HERE / "mistakes").glob("*.yml")} == set(MISTAKES)
+    assert {path.stem for path in (files.HERE / "mistakes").glob("*.yml")} == set(MISTAKES)
 
 
 def test_the_corpus_is_all_there() -> None:
-    if not _CORPUS.is_dir():
-        assert "JOBSDK_CORPUS" not in os.environ, f"JOBSDK_CORPUS: there is no {_CORPUS}"
+    if not files.CORPUS.is_dir():
+        assert "JOBSDKfiles.CORPUS" not in os.environ, f"JOBSDKfiles.CORPUS: there is no {files.CORPUS}"
         return
-    assert len(_OTHERS) >= 44
+    assert len(files.OTHERS) >= 44

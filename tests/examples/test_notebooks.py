@@ -78,8 +78,25 @@ def check(notebook: Notebook) -> None:
     assert "\x1b[" not in printed.replace("\\x1b", "\x1b")
 
 
-def test_cifar10_from_its_own_folder(tmp_path: Path) -> None:
+@pytest.fixture(params=["local", "gpu-cluster"])
+def compute(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """What stands in the cell that says where the job runs: this machine, or Azure ML as the emulator has it."""
+    if request.param == "local":
+        yield request.param
+        return
+    with emulated() as running:
+        use(running, monkeypatch)
+        keys = ("subscription_id", "resource_group", "workspace_name")
+        entry = {"type": "azureml", "image": "ubuntu:24.04", **dict(zip(keys, names(running), strict=True))}
+        settings = home / "config/jobsdk/computes.yml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(json.dumps({"computes": {request.param: entry}}))
+        yield request.param
+
+
+def test_cifar10_from_its_own_folder(compute: str, tmp_path: Path) -> None:
     notebook = Notebook(EXAMPLES / "cifar10.ipynb", EPOCHS=3, IMAGES=100, DATA=str(tmp_path / "data"))
+    notebook.cell("where").source = f"COMPUTE = {compute!r}"
     notebook.run(EXAMPLES)
     check(notebook)
     for rank in range(4):
@@ -92,8 +109,9 @@ def test_cifar10_from_its_own_folder(tmp_path: Path) -> None:
     assert "'rank': 3" in notebook.shown("report")
 
 
-def test_mnist_tensorflow_from_the_repository(tmp_path: Path) -> None:
+def test_mnist_tensorflow_from_the_repository(compute: str, tmp_path: Path) -> None:
     notebook = Notebook(EXAMPLES / "mnist_tensorflow.ipynb", EPOCHS=3, IMAGES=1000, DATA=str(tmp_path / "data"))
+    notebook.cell("where").source = f"COMPUTE = {compute!r}"
     notebook.run(REPOSITORY)
     check(notebook)
     assert '"index": 1' in notebook.shown("tf-config")
@@ -104,46 +122,6 @@ def test_mnist_tensorflow_from_the_repository(tmp_path: Path) -> None:
     cause = notebook.shown("cause")
     assert "rank 1 (worker 1) on node 1 exited with code 1: FileNotFoundError" in cause
     assert "/not/mounted" in cause
-
-
-@pytest.fixture
-def azure(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The kernel finds a local Azure ML, and a compute of that workspace called gpu-cluster."""
-    with emulated() as running:
-        use(running, monkeypatch)
-        keys = ("subscription_id", "resource_group", "workspace_name")
-        entry = {"type": "azureml", "image": "ubuntu:24.04", **dict(zip(keys, names(running), strict=True))}
-        settings = home / "config/jobsdk/computes.yml"
-        settings.parent.mkdir(parents=True)
-        settings.write_text(json.dumps({"computes": {"gpu-cluster": entry}}))
-        yield
-
-
-@pytest.mark.usefixtures("azure")
-def test_cifar10_on_azure_ml_by_changing_one_cell(tmp_path: Path) -> None:
-    notebook = Notebook(EXAMPLES / "cifar10.ipynb", EPOCHS=3, IMAGES=100, DATA=str(tmp_path / "data"))
-    notebook.cell("where").source = 'COMPUTE = "gpu-cluster"'
-    notebook.run(EXAMPLES)
-    check(notebook)
-    for rank in range(4):
-        assert f"[rank {rank}] rank {rank} of 4 on cpu\n" in notebook.shown("stream")
-    assert re.findall(r"^\[(.*?)\]", notebook.shown("one-rank"), re.MULTILINE) == ["rank 3"] * 4
-    cause = notebook.shown("cause")
-    assert "rank 3 on node 1" in cause
-    assert "'/not/mounted/data_batch_1'" in cause
-    assert "'rank': 3" in notebook.shown("report")
-
-
-@pytest.mark.usefixtures("azure")
-def test_mnist_tensorflow_on_azure_ml_by_changing_one_cell(tmp_path: Path) -> None:
-    notebook = Notebook(EXAMPLES / "mnist_tensorflow.ipynb", EPOCHS=3, IMAGES=1000, DATA=str(tmp_path / "data"))
-    notebook.cell("where").source = 'COMPUTE = "gpu-cluster"'
-    notebook.run(EXAMPLES)
-    check(notebook)
-    assert "[rank 0] worker 0 trains on 1 of 2 devices\n" in notebook.shown("stream")
-    assert len(set(re.findall(r"worker \d weights (\w+)", notebook.shown("weights")))) == 1
-    assert "rank 1 (worker 1) on node 1" in notebook.shown("cause")
-    assert "/not/mounted" in notebook.shown("cause")
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
