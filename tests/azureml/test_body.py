@@ -16,8 +16,6 @@ from jobsdk.azureml.git import git_properties
 from tests.azureml import strategies
 from tests.azureml.captured import WORKSPACE
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
 
 def _job(**fields: Any) -> CommandJob:
     return command(**{"command": "nvidia-smi", "environment": "azureml:mine:1", **fields})

@@ -16,9 +16,6 @@ from jobsdk.job.yaml_file import read_job
 from tests.azureml import comparing, files, strategies
 from tests.azureml.captured import Captured
 
-# azure-ai-ml's own code is warned of, thousands of times.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
 _SETTINGS = settings(
     derandomize=True,
     database=None,

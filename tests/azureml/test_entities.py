@@ -15,8 +15,6 @@ from jobsdk import CommandJob, JobsdkError, ValidationError, from_azure, to_azur
 from tests.azureml import comparing
 from tests.azureml.captured import WORKSPACE, Captured
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
 
 def _fields(folder: Path) -> dict[str, Any]:
     from azure.ai import ml

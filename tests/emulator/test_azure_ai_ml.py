@@ -15,8 +15,6 @@ from jobsdk.emulator.process import Running
 from tests.bootstrap.runs import wait_for
 from tests.emulator.emulated import emulated, management, names, processes_with, use
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml warns of itself a thousand times
-
 #: Every process keeps what it finds in its environment, and says something.
 TELL = """
 import json, os, sys, time

@@ -17,8 +17,6 @@ from jobsdk.emulator.process import Running
 from tests.bootstrap.runs import wait_for
 from tests.emulator.emulated import emulated, names, use
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "src_examples"
 
