@@ -35,9 +35,11 @@ bench:
 	$(MAKE) VENV=.venv-bench .venv-bench/installed-bench
 	.venv-bench/bin/python -m benchmarks --write
 
-# One stamp for each extra. All of it is installed with one command, so that nothing asks for another torch.
+# One stamp for each extra. All of it is installed with one command, so that nothing asks for another torch. The pip
+# that comes with an older Python gives up (InconsistentCandidate) where it has to try versions that fit azure-ai-ml.
 $(VENV)/installed-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) 'pip>=25'
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable '.[$*]'
 	@touch $@
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.azureml.failures import AzureError, Failure, told
+from jobsdk.azureml.failures import AzureError, Failure, quieten, scrubbed, told
 from jobsdk.azureml.workspace import Workspace
 
 Json = dict[str, Any]
@@ -278,5 +278,11 @@ def _default_credential() -> Any:
         with told("login"):
             from azure.identity import DefaultAzureCredential
 
-            _default[key] = DefaultAzureCredential()
+            quieten()
+            try:
+                _default[key] = DefaultAzureCredential()
+            except ValueError as error:  # an empty variable, such as a CI's secret that is not set
+                fix = "look at AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
+                raise AzureError(Failure("login", f"the variables AZURE_* are no login: {scrubbed(str(error))}", fix)
+                                 ) from None  # fmt: skip
     return _default[key]

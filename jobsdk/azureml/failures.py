@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -71,6 +73,7 @@ class AzureError(ComputeError):
 @contextlib.contextmanager
 def told(doing: str) -> Iterator[None]:
     """What Azure's libraries raise within becomes AzureError; `doing` says what was tried, and where."""
+    _asking.depth = getattr(_asking, "depth", 0) + 1
     try:
         yield
     except JobsdkError:
@@ -80,6 +83,20 @@ def told(doing: str) -> Iterator[None]:
         if found is None:
             raise
         raise AzureError(found, doing) from error
+    finally:
+        _asking.depth -= 1
+
+
+def quieten() -> None:
+    """Let what azure-identity logs of a failed login be unheard within `told`, which says it in one line."""
+    logging.getLogger("azure.identity._credentials.chained").addFilter(_unheard)
+
+
+def _unheard(_: logging.LogRecord) -> bool:
+    return not getattr(_asking, "depth", 0)
+
+
+_asking = threading.local()
 
 
 def explained(error: BaseException) -> Failure | None:
@@ -135,7 +152,7 @@ def _of(error: BaseException) -> Failure | None:
     if isinstance(error, core.HttpResponseError) and error.status_code is not None:
         return _of_response(error)
     if isinstance(error, core.ServiceRequestError | core.ServiceResponseError) or (
-        type(error).__module__.partition(".")[0] in ("requests", "urllib3")
+        type(error).__module__.partition(".")[0] in ("requests", "urllib3") or "TLS CA certificate bundle" in text
     ):
         return _of_network(text)
     return None
@@ -153,7 +170,9 @@ def _of_login(text: str) -> Failure:
     if number is not None:
         what, fix = _ENTRA.get(number[1], ("the login is refused", f"{_LOGIN}, or look at {_VARIABLES}"))
         return Failure("login", f"Microsoft Entra ID: {what} (AADSTS{number[1]})", fix)
-    network = _of_network(text)
+    if re.search(r"[Uu]nable to get authority configuration", text):
+        return Failure("login", "Microsoft Entra ID: there is no such tenant", "look at AZURE_TENANT_ID")
+    network = _of_network(re.sub(r"https://aka\.ms/\S*", "", text))
     if network.what != _DROPPED:
         return network
     what = "no credentials for Azure are found on this machine"
@@ -164,6 +183,10 @@ _DROPPED = "the connection was lost"
 
 
 def _of_network(text: str) -> Failure:
+    bundle = re.search(r"TLS CA certificate bundle, invalid path: (.+)", text)
+    if bundle is not None:
+        return Failure("network", f"there is no file {bundle[1].strip()}, which REQUESTS_CA_BUNDLE names",
+                       "correct or unset REQUESTS_CA_BUNDLE (or CURL_CA_BUNDLE)")  # fmt: skip
     host = re.search(r"host='([^']+)'|//([\w.-]+)|resolve '([^']+)'|Host: ([\w.-]+)", text)
     where = next((part for part in host.groups() if part), "Azure") if host else "Azure"
     if re.search(r"CERTIFICATE_VERIFY_FAILED|certificate verify failed|SSLError|SSLCertVerification", text):

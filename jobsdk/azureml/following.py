@@ -240,6 +240,8 @@ class Look:
             from jobsdk.azureml import verdict
 
             times = {"started": seconds(details.get("startTimeUtc")), "ended": seconds(details.get("endTimeUtc"))}
+            if times["started"] is not None and self._run.recorded_state().started is None:
+                self._run.append_event("started", t=times["started"], azureml=status)  # between two looks
             nodes = range(self._plan["nodes"]) if self._is_bootstrap else ()
             said = {node: self._mirror.last_words(node) for node in nodes}
             verdict.write(self._run, self._plan, status=status, error=details.get("error"), written=self._written,

@@ -6,7 +6,9 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import secrets
+import signal
 import sys
 import tempfile
 import threading
@@ -183,6 +185,7 @@ class _Submission:
                 fingerprint = self._facts.get("hash", "")
                 known = short.get(self._code_key(fingerprint)) if fingerprint else None
                 azure.code = known or str(self._folder(stack))
+                stack.enter_context(_interrupted_at_once(azure.code if known is None else None))
             made = self._connection.ml_client().jobs.create_or_update(azure)
             self._remember(azure)
         return {"studio_url": made.studio_url, "experiment": self._native.experiment_name}
@@ -243,6 +246,26 @@ def _git(source: Path | None) -> dict[str, str]:
     from jobsdk.azureml.git import git_properties
 
     return git_properties(source)
+
+
+@contextlib.contextmanager
+def _interrupted_at_once(folder: str | None) -> Iterator[None]:
+    """Let Ctrl-C end the upload of a folder of ours: azure-ai-ml otherwise uploads all of it before it heeds that."""
+    before = signal.getsignal(signal.SIGINT)
+    if folder is None or not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        with contextlib.suppress(OSError):
+            os.rename(folder, f"{folder}-interrupted")  # the files that still wait are not found any more
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

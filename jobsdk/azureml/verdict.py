@@ -122,7 +122,7 @@ def write(
     times = {"started": started, "stopped": None, "ended": ended}
     restarts = [event["summary"] for event in events.of(str(run.path), "restart")]
     content = report.content(plan, outcome, ends, times, "", restarts)
-    if outcome.status != "Completed":
+    if outcome.cause is not None:
         content["others"] = _others(plan, outcome.cause, ends)
     redactor = secrets.redactor(plan, os.environ)
     for part in ("message", "cause", "others"):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jobsdk.errors import JobsdkError
+
+if TYPE_CHECKING:
+    from jobsdk.emulator.process import Running
 
 _INSTALL = "pip install 'jobsdk[emulator]'"
 _WORKSPACE = ("--subscription-id", "--resource-group", "--workspace-name")
@@ -114,7 +117,8 @@ def start(
             if until_eof:  # somebody's own, and not to be found by others
                 return
             pointer.parent.mkdir(parents=True, exist_ok=True)
-            pointer.write_text(str(folder))
+            # Nobody starts so many at once that two would write here at the same moment.
+            pointer.write_text("\n".join([*(str(one.folder) for one in _running() if one.folder != folder), str(folder)]))
             proxy = variables["HTTPS_PROXY"]
             click.echo(f"A local Azure ML serves through the proxy {proxy}; its workspace is in {folder}/config.json.")
             click.echo('In another shell: eval "$(jobsdk azure-emulator env)"; Ctrl-C here stops it.')
@@ -135,19 +139,14 @@ def start(
 def env(folder: Path | None) -> None:
     """Print what makes a shell a client.
 
-    It is that of the emulator in the folder, else of the one that was started last.
+    It is that of the emulator in the folder, else of the one that was started last of those that run.
     """
     import shlex
 
     from jobsdk.emulator.process import read
 
     _check_extra()
-    if folder is None:
-        try:
-            folder = Path(_pointer().read_text())
-        except OSError:
-            folder = None
-    running = read(folder) if folder else None
+    running = read(folder) if folder is not None else next(reversed(_running()), None)
     if running is None:
         raise JobsdkError("no emulator runs. Fix: jobsdk azure-emulator start")
     for name, value in running.environ.items():
@@ -218,8 +217,19 @@ def _heeding(handler: Any) -> Callable[[], Any]:
     return lambda: signal.signal(signal.SIGINT, signal.SIG_DFL if callable(handler) else handler)
 
 
+def _running() -> list[Running]:
+    """The emulators that run and were started with `start`, the last one last."""
+    from jobsdk.emulator.process import read
+
+    try:
+        folders = _pointer().read_text().split("\n")
+    except OSError:
+        return []
+    return [one for one in map(read, map(Path, filter(None, folders))) if one is not None]
+
+
 def _pointer() -> Path:
-    """The file that says where the emulator is that was started last."""
+    """The file that says, a line each, where emulators were started."""
     from jobsdk.runs import home
 
     return home() / "azure-emulator"

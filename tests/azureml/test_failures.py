@@ -55,6 +55,27 @@ CASES: list[tuple[Exception, str, list[str]]] = [
         "login",
         ["no credentials for Azure are found", "az login"],
     ),
+    (
+        core.ClientAuthenticationError(
+            "DefaultAzureCredential failed.\n EnvironmentCredential: Unable to get authority configuration for "
+            "https://login.microsoftonline.com/xx.\nSee https://aka.ms/azsdk/troubleshoot."
+        ),
+        "login",
+        ["there is no such tenant", "AZURE_TENANT_ID"],
+    ),
+    (
+        core.ClientAuthenticationError(
+            "DefaultAzureCredential failed.\n EnvironmentCredential: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify "
+            "failed\nSee https://aka.ms/azsdk/troubleshoot."
+        ),
+        "network",
+        ["the certificate that Azure shows is not trusted here"],
+    ),
+    (
+        OSError("Could not find a suitable TLS CA certificate bundle, invalid path: /nope"),
+        "network",
+        ["no file /nope", "REQUESTS_CA_BUNDLE"],
+    ),
     (answer(401, "InvalidAuthenticationToken", "The access token is invalid."), "login", ["(401)", "az login"]),
     (
         answer(

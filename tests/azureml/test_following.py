@@ -116,6 +116,13 @@ def test_states() -> None:
     assert (state.status, state.exit_code, run.report()["status"]) == ("Completed", 0, "Completed")
 
 
+def test_a_job_that_starts_and_ends_between_two_looks_has_both_times() -> None:
+    run, service = run_of(None, 1), Service("Completed")
+    look(service, run)
+    state = run.recorded_state()
+    assert (state.status, state.started) == ("Completed", 1767323045.1235)
+
+
 def test_a_job_that_azure_ml_starts_again_has_logs_of_its_own() -> None:
     run, service = run_of(PyTorchDistribution(process_count_per_instance=1)), Service()
     service.logs = {"user_logs/std_log_process_0.txt": b"before\n"}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from jobsdk.bootstrap import processes
 from jobsdk.emulator.process import read, started
 from jobsdk.errors import JobsdkError
 from tests.bootstrap.runs import wait_for
@@ -119,6 +120,18 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
     azurite()  # with it there is also node
     with pytest.raises(JobsdkError, match=r"did not start: out of order"), started(None, ["--azurite", str(broken)]):
         pass
+
+
+def test_env_is_that_of_the_last_that_still_runs(home: Path, tmp_path: Path) -> None:
+    facts = {"port": 1, "control_key": "", "pid": os.getpid(), "start": processes.start_time(os.getpid())}
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "running.json").write_text(json.dumps({**facts, "environment": {"WHICH": name}}))
+    home.mkdir(exist_ok=True)
+    (home / "azure-emulator").write_text("\n".join(str(tmp_path / name) for name in ("one", "two", "gone")))
+    assert ask("env").stdout == "export WHICH=two\n"
+    (tmp_path / "two/running.json").unlink()
+    assert ask("env").stdout == "export WHICH=one\n"
 
 
 def test_a_folder_has_one_emulator_and_one_workspace(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+import signal
 import time
 import uuid
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import Any
 import pytest
 
 from jobsdk import CommandJob, ComputeError, Input, MLClient, RunExists, command
-from jobsdk.azureml import bringing
+from jobsdk.azureml import bringing, submission
 from jobsdk.azureml.connection import connect
+from jobsdk.azureml.failures import AzureError
 from jobsdk.azureml.workspace import Workspace
 from jobsdk.emulator.process import Running
 from jobsdk.runs import runs_folder
@@ -127,12 +130,21 @@ def test_a_request_that_comes_too_early_is_made_again(azure: Running, client: ML
 
 
 def test_a_wrong_secret_and_no_login_at_all(
-    azure: Running, client: MLClient, job: CommandJob, monkeypatch: pytest.MonkeyPatch
+    azure: Running,
+    client: MLClient,
+    job: CommandJob,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("AZURE_CLIENT_SECRET", "guessed-secret")
     text = refused(client, job)
+    with pytest.raises(AzureError, match="the client secret is wrong"):
+        client.jobs.get("unknown")
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]  # it is said once
     assert "the client secret is wrong (AADSTS7000215)" in text
     assert "guessed-secret" not in text
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "")  # as a CI's that is not set
+    assert "the variables AZURE_* are no login" in refused(client, job)
     for name in ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_ID", "AZURE_TENANT_ID"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
@@ -226,3 +238,12 @@ def test_what_was_remembered_and_is_gone_is_sent_again(azure: Running, client: M
     sent = [line for line in emulated.management(azure) if line.startswith("PUT")]
     assert len(sent) == 3, sent  # the job, the environment, the job
     assert run.wait(120).status == "Completed"
+
+
+def test_an_interrupted_upload_ends_at_once(tmp_path: Path) -> None:
+    folder, before = tmp_path / "code", signal.getsignal(signal.SIGINT)
+    folder.mkdir()
+    with pytest.raises(KeyboardInterrupt), submission._interrupted_at_once(str(folder)):
+        signal.raise_signal(signal.SIGINT)
+    assert not folder.exists()  # azure-ai-ml finds no further file that it could upload
+    assert signal.getsignal(signal.SIGINT) is before
