@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsdk.azureml import following
 from jobsdk.azureml.connection import Connection
-from jobsdk.bootstrap import azureml, contract, secrets
+from jobsdk.bootstrap import azureml_node, contract, secrets
 from jobsdk.errors import JobsdkError, RunExists, RunNotFound
 from jobsdk.runs import RunFolder, runs_folder
 
@@ -94,9 +94,9 @@ def bring_job(job: Mapping[str, Any], compute: str, settings: Mapping[str, Any])
     if kind != "Command":
         raise JobsdkError(f"{job['name']} is a job of the kind {kind}: only command jobs can be followed")
     variables = properties.get("environmentVariables") or {}
-    is_bootstrap = azureml.PLAN in variables
+    is_bootstrap = azureml_node.PLAN in variables
     if is_bootstrap:
-        plan = _without_secrets(azureml.unpacked(variables[azureml.PLAN]))
+        plan = _without_secrets(azureml_node.unpacked(variables[azureml_node.PLAN]))
     else:
         from jobsdk.plan import make_plan
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ SETTINGS: Mapping[str, str] = {
 #: Those that a job's own `resources.properties.azureml` may have, too.
 OF_JOB = ("launcher", "mend_tf_config", "python")
 _FLAGS = ("mend_tf_config",)
+_TARGET = r"(?i:(virtualclusters/)?[\w.-]+|/subscriptions/\S+)"
 
 
 def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[tuple[str, str]]:
@@ -48,6 +50,8 @@ def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[t
                 yield name, f"must be the name of a module, or a list of names, not {value!r}"
         elif not isinstance(value, str) or not value:
             yield name, f"must be a text, not {value!r}"
+        elif name == "target" and not re.fullmatch(_TARGET, value):
+            yield name, f"must be a compute's name, serverless, virtualClusters/NAME or a resource id, not {value!r}"
     if not of_job and "image" in settings and "environment" in settings:
         yield "image", "and environment are given: one of both must go"
 

@@ -94,6 +94,15 @@ class _Submission:
                 raise
         except AzureError as error:
             return Submitted(facts_of(self._after(error, key)), self._facts)
+        except KeyboardInterrupt:
+            self._take_back(key)
+            raise
+
+    def _take_back(self, key: str) -> None:
+        """End the job if the service has it: who interrupts its submission has no run of it here."""
+        with contextlib.suppress(AzureError, RunExists):
+            if self._of_service(key) is not None:
+                self._connection.post(f"/jobs/{self._name}/cancel")
 
     def _after(self, error: AzureError, key: str) -> dict[str, Any]:
         """The job, if the service has it in spite of the failure. Raises the failure otherwise."""
@@ -185,7 +194,7 @@ class _Submission:
                 fingerprint = self._facts.get("hash", "")
                 known = short.get(self._code_key(fingerprint)) if fingerprint else None
                 azure.code = known or str(self._folder(stack))
-                stack.enter_context(_interrupted_at_once(azure.code if known is None else None))
+                stack.enter_context(_interrupted_at_once(str(azure.code) if known is None else None))
             made = self._connection.ml_client().jobs.create_or_update(azure)
             self._remember(azure)
         return {"studio_url": made.studio_url, "experiment": self._native.experiment_name}

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import azureml, launchers, layout
+from jobsdk.bootstrap import azureml_node, launchers, layout
 from jobsdk.compute import parcel
 from jobsdk.job.distribution import (
     DeepSpeedDistribution,
@@ -35,9 +35,9 @@ PROPERTY = "azureml"
 #: Where the bootstrap lies in the code folder. Its bytes are those of the jobsdk, so that the same code stays the same.
 BOOTSTRAP_FILE = f".jobsdk/{parcel.BOOTSTRAP}"
 
-_PATH_NAMES = {"inputs": azureml.INPUT, "outputs": azureml.OUTPUT}
+_PATH_NAMES = {"inputs": azureml_node.INPUT, "outputs": azureml_node.OUTPUT}
 #: Linux takes no longer string from one program to the next (MAX_ARG_STRLEN, 32 pages of 4 KiB, with the NUL).
-_LONGEST = 128 * 1024 - len(azureml.PLAN) - 2
+_LONGEST = 128 * 1024 - len(azureml_node.PLAN) - 2
 #: Seconds that Azure ML's own limit comes after the bootstrap's, which writes the report.
 _MARGIN = 60.0
 #: TensorFlow 2.13 and later refuse the empty list of parameter servers that Azure ML writes into TF_CONFIG.
@@ -104,7 +104,7 @@ def native_job(job: CommandJob, plan: Plan, settings: Mapping[str, Any]) -> Comm
         return native
     native.command = _command_of_bootstrap(plan, settings)
     native.distribution = PyTorchDistribution(process_count_per_instance=1) if plan["nodes"] > 1 else None
-    native.environment_variables = {**job.environment_variables, azureml.PLAN: azureml.packed(_sent(plan))}
+    native.environment_variables = {**job.environment_variables, azureml_node.PLAN: azureml_node.packed(_sent(plan))}
     return native
 
 
@@ -114,8 +114,8 @@ def completed(native: CommandJob, plan: Plan, token: str) -> CommandJob:
     whole = copy.deepcopy(native)
     variables = dict(native.environment_variables)
     variables.update({name: plan["environment"][name] for name in plan["secrets"] if name in plan["environment"]})
-    if azureml.PLAN in variables:
-        variables.update({azureml.PLAN: azureml.packed(_sent(plan)), launchers.TOKEN: token})
+    if azureml_node.PLAN in variables:
+        variables.update({azureml_node.PLAN: azureml_node.packed(_sent(plan)), launchers.TOKEN: token})
     elif "command" in plan["sealed"]:
         mended = _MEND if (native.command or "").startswith(_MEND) else ""
         whole.command = mended + _command_text(plan)
@@ -225,7 +225,7 @@ def _not_by_bootstrap(name: str, job: CommandJob, plan: Plan) -> Iterator[Findin
     if job.max_preemptions:
         message = "has no effect on Azure ML: it ends the whole job when it takes nodes away"
         yield Finding("warning", ("max_preemptions",), message)
-    size = len(azureml.packed(_sent(plan)))
+    size = len(azureml_node.packed(_sent(plan)))
     if size > _LONGEST:
         message = f"the plan of the job is too long for an environment variable: {size} bytes, at most {_LONGEST}"
         fix = "move what is long (the command, DeepSpeed's config, variables) into files of the code folder"

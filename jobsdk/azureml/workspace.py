@@ -37,6 +37,8 @@ def from_config(path: str | os.PathLike[str] | None = None, file_name: str | Non
     """The workspace that a config.json names: the file `path`, or one in that folder or above it, else in the working
     directory or above it. Raises JobsdkError."""
     start = Path(working_directory(), os.fspath(path) if path is not None else "")
+    if not start.exists():
+        raise JobsdkError(f"there is no {start}. Fix: give the path of a config.json, or of a folder below it")
     found = start if start.is_file() else _search(start, file_name or _FILE)
     try:
         content = json.loads(found.read_bytes())

@@ -1,4 +1,4 @@
-"""A command job of Azure ML as a place of the bootstrap: which node this is, and what the job's command hands on.
+"""A command job of Azure ML as a place of the bootstrap: which node this is.
 
 The job is of Azure's type pytorch with one process a node (a single node needs no type), so that its command runs once
 on each node. Sources for the variables: Azure's documentation of distributed training, environment variables of compute
@@ -7,24 +7,15 @@ nodes of Azure Batch, and dumps that people have published, of AmlCompute and of
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-import os
 import re
-import shutil
-import sys
 import zlib
-from typing import Any, Dict, List, Mapping, MutableMapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from . import slurm
 from .detect import NotDetected, Place
 
 RUN_ID = "AZUREML_RUN_ID"
-#: The job's plan in the environment: base64 of zlib of its JSON.
-PLAN = "JOBSDK_PLAN"
-#: Where Azure ML has put an input or output on this node: these with the input's name behind them.
-INPUT, OUTPUT = "JOBSDK_PATH_INPUT_", "JOBSDK_PATH_OUTPUT_"
 
 _COUNT, _CONFIG, _HOSTS = "AZUREML_NODE_COUNT", "AZUREML_CR_DISTRIBUTED_CONFIG", "AZ_BATCH_HOST_LIST"
 #: The node's number, as Azure itself and its type pytorch say it. These must agree.
@@ -37,10 +28,6 @@ _PROCESSES = (
 )
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
 _MASTERS = ("MASTER_ADDR", "AZ_BATCHAI_JOB_MASTER_NODE_IP", "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE")
-_WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
-
-
-# -- which node ----------------------------------------------------------------------------------------------------
 
 
 def place(environment: Mapping[str, str]) -> Optional[Place]:
@@ -136,77 +123,3 @@ def _without_port(text: str) -> str:
     """The address in `10.0.0.4:6000`, `[fd00::1]:6000` or `fd00::1`."""
     found = re.fullmatch(r"\[(.*)\](?::\d*)?|([^:]*)(?::\d*)?", text.strip())
     return next((part for part in found.groups() if part), "") if found else text.strip()
-
-
-# -- the plan ------------------------------------------------------------------------------------------------------
-
-
-def packed(plan: Mapping[str, Any]) -> str:
-    """A plan as the value of the variable PLAN."""
-    return base64.b64encode(zlib.compress(json.dumps(plan, separators=(",", ":")).encode(), 9)).decode()
-
-
-def unpacked(text: str) -> Dict[str, Any]:
-    """The reverse. Raises ValueError."""
-    try:
-        plan = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
-    except (binascii.Error, zlib.error, ValueError):
-        raise ValueError("%s is not what jobsdk has sent with the job" % PLAN) from None
-    if not isinstance(plan, dict):
-        raise ValueError("%s is not what jobsdk has sent with the job" % PLAN)
-    return plan
-
-
-def take_plan(environment: MutableMapping[str, str]) -> Dict[str, Any]:
-    """The plan, with the inputs and outputs where Azure ML has put them; its variables are taken away, so that no rank
-    sees them. Raises ValueError."""
-    if PLAN not in environment:
-        raise ValueError("no %s: only a job that jobsdk has submitted has one" % PLAN)
-    plan = unpacked(environment.pop(PLAN))
-    paths = {name: environment.pop(name) for name in list(environment) if name.startswith((INPUT, OUTPUT))}
-    for name, given in plan["inputs"].items():
-        if "literal" not in given:
-            plan["inputs"][name] = {"literal": _path("input", INPUT, name, paths)}
-    for name, given in plan["outputs"].items():
-        given["at"] = _path("output", OUTPUT, name, paths)
-    return plan
-
-
-def _path(what: str, prefix: str, name: str, paths: Mapping[str, str]) -> str:
-    path = paths.get(prefix + name, "")
-    if not path or path.startswith("${{"):
-        raise ValueError("Azure ML has not said where the %s %s is (%s%s)" % (what, name, prefix, name))
-    return path
-
-
-# -- the verb ------------------------------------------------------------------------------------------------------
-
-
-def run() -> int:
-    """Run this node of the job, in a folder of its own that is gone afterwards: its logs, events and report come out at
-    stdout (see `relay`). Returns the job's exit code, or 78 where the job cannot be understood."""
-    import tempfile
-
-    from . import events, launchers
-    from .place import run as run_node
-
-    os.environ[launchers.RELAY] = "1"
-    folder = tempfile.mkdtemp(prefix="jobsdk-", dir=_temporary(os.environ))
-    try:
-        try:
-            plan, given = take_plan(os.environ), nodes(os.environ)
-            if given != plan["nodes"]:
-                raise ValueError("Azure ML has given the job %d node(s), not %d" % (given, plan["nodes"]))
-        except (ValueError, NotDetected) as error:
-            sys.stderr.write("bootstrap: %s\n" % error)
-            return _WRONG_PLACE
-        events.write_json(folder + "/plan.json", plan)  # nobody else can look into the folder
-        return run_node(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _temporary(environment: Mapping[str, str]) -> Optional[str]:
-    """The job's own folder for what is temporary; None for the system's."""
-    given = environment.get("AZ_BATCHAI_JOB_TEMP", "")
-    return given if os.path.isdir(given) and os.access(given, os.W_OK) else None

@@ -41,9 +41,9 @@ def main(arguments: List[str]) -> int:
 
         return place.run(arguments[1])
     if arguments == ["azureml"]:
-        from . import azureml
+        from . import azureml_node
 
-        return azureml.run()
+        return azureml_node.run()
     if arguments[:1] == ["pull"] and len(arguments) == 2:
         from . import pull
 

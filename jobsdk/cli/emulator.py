@@ -118,7 +118,8 @@ def start(
                 return
             pointer.parent.mkdir(parents=True, exist_ok=True)
             # Nobody starts so many at once that two would write here at the same moment.
-            pointer.write_text("\n".join([*(str(one.folder) for one in _running() if one.folder != folder), str(folder)]))
+            others = [str(one.folder) for one in _running() if one.folder != folder]
+            pointer.write_text("\n".join([*others, str(folder)]))
             proxy = variables["HTTPS_PROXY"]
             click.echo(f"A local Azure ML serves through the proxy {proxy}; its workspace is in {folder}/config.json.")
             click.echo('In another shell: eval "$(jobsdk azure-emulator env)"; Ctrl-C here stops it.')

@@ -65,8 +65,8 @@ CASES: list[tuple[Exception, str, list[str]]] = [
     ),
     (
         core.ClientAuthenticationError(
-            "DefaultAzureCredential failed.\n EnvironmentCredential: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify "
-            "failed\nSee https://aka.ms/azsdk/troubleshoot."
+            "DefaultAzureCredential failed.\n EnvironmentCredential: [SSL: CERTIFICATE_VERIFY_FAILED] certificate "
+            "verify failed\nSee https://aka.ms/azsdk/troubleshoot."
         ),
         "network",
         ["the certificate that Azure shows is not trusted here"],

@@ -21,7 +21,7 @@ from jobsdk import (
     command,
 )
 from jobsdk.azureml import translation
-from jobsdk.bootstrap import azureml
+from jobsdk.bootstrap import azureml_node
 from jobsdk.compute import parcel
 from jobsdk.job.command import CommandJob
 from jobsdk.plan import Plan, make_plan, secret_parts
@@ -199,7 +199,7 @@ def test_one_process_of_the_type_pytorch_starts_the_bootstrap_on_each_node(distr
     )
     assert made.inputs == the_job.inputs
     assert made.outputs == the_job.outputs
-    plan = azureml.unpacked(made.environment_variables.pop("JOBSDK_PLAN"))
+    plan = azureml_node.unpacked(made.environment_variables.pop("JOBSDK_PLAN"))
     assert made.environment_variables == {"A": "b"}
     ours = make_plan(the_job, name="run")
     assert plan["distribution"] == ours["distribution"]
@@ -274,7 +274,7 @@ def test_secrets_are_put_in_when_the_job_is_sent_and_not_before(launcher: str) -
     settings = {"launcher": launcher}
     plan = make_plan(the_job, name="run")
     kept = without(translation.native_job(the_job, plan, settings))
-    shown = json.dumps([kept.to_dict(), azureml.unpacked(kept.environment_variables.get("JOBSDK_PLAN", _EMPTY))])
+    shown = json.dumps([kept.to_dict(), azureml_node.unpacked(kept.environment_variables.get("JOBSDK_PLAN", _EMPTY))])
     assert KEY not in shown
     assert "abcdefgh1234" not in shown
     sent = translation.completed(kept, whole(the_job, {"PASSWORD": "pass-word"}), "ab" * 32)
@@ -285,14 +285,14 @@ def test_secrets_are_put_in_when_the_job_is_sent_and_not_before(launcher: str) -
         assert set(sent.environment_variables) == {"PASSWORD"}
     else:
         assert sent.environment_variables["JOBSDK_TOKEN"] == "ab" * 32
-        there = azureml.unpacked(sent.environment_variables["JOBSDK_PLAN"])
+        there = azureml_node.unpacked(sent.environment_variables["JOBSDK_PLAN"])
         assert there["command"][0] == f"login --token {KEY}; train "
         assert there["inputs"]["key"] == {"literal": KEY}
         assert there["sealed"] == []
     assert "PASSWORD" not in kept.environment_variables
 
 
-_EMPTY = azureml.packed({})
+_EMPTY = azureml_node.packed({})
 
 
 def test_that_azure_ml_shows_secrets_is_told() -> None:

@@ -34,6 +34,9 @@ def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(JobsdkError, match=r"there is no config\.json in .* Fix: download it"):
         from_config()
+    (tmp_path / "config.json").write_text(json.dumps(_CONTENT))
+    with pytest.raises(JobsdkError, match=r"there is no .*/nowhere\.json\. Fix: give the path of a config\.json"):
+        from_config("nowhere.json")  # not the one that is beside it
     with pytest.raises(JobsdkError, match="x: workspace_name must be given, as text"):
         from_mapping({**_CONTENT, "workspace_name": None}, "x")
     with pytest.raises(JobsdkError, match="x: must be a mapping"):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap import azureml, detect, slurm
+from jobsdk.bootstrap import azureml_node, detect, slurm
 from jobsdk.bootstrap.detect import NotDetected
 from tests.bootstrap.runs import plan
 
@@ -165,21 +165,21 @@ def _plan(**more: Any) -> dict[str, Any]:
     )
 )
 def test_a_plan_comes_out_of_the_variable_as_it_went_in(content: Any) -> None:
-    assert azureml.unpacked(azureml.packed({"content": content})) == {"content": content}
+    assert azureml_node.unpacked(azureml_node.packed({"content": content})) == {"content": content}
 
 
 def test_a_plan_is_small_however_many_nodes_it_is_for() -> None:
-    assert len(azureml.packed(_plan(nodes=1000))) < 1000
+    assert len(azureml_node.packed(_plan(nodes=1000))) < 1000
 
 
 def test_paths_take_the_place_of_uris_and_their_variables_are_gone() -> None:
     environment = {
-        azureml.PLAN: azureml.packed(_plan()),
+        azureml_node.PLAN: azureml_node.packed(_plan()),
         "JOBSDK_PATH_INPUT_data": "/mnt/data",
         "JOBSDK_PATH_OUTPUT_model": "/mnt/model",
         "HOME": "/root",
     }
-    found = azureml.take_plan(environment)
+    found = azureml_node.take_plan(environment)
     assert found["inputs"] == {"data": {"literal": "/mnt/data"}, "epochs": {"literal": "3"}}
     assert found["outputs"]["model"]["at"] == "/mnt/model"
     assert environment == {"HOME": "/root"}
@@ -189,14 +189,17 @@ def test_paths_take_the_place_of_uris_and_their_variables_are_gone() -> None:
     ("environment", "words"),
     [
         ({}, "no JOBSDK_PLAN: only a job that jobsdk has submitted has one"),
-        ({azureml.PLAN: "nonsense!"}, "JOBSDK_PLAN is not what jobsdk has sent"),
-        ({azureml.PLAN: azureml.packed(_plan())}, "has not said where the input data is (JOBSDK_PATH_INPUT_data)"),
+        ({azureml_node.PLAN: "nonsense!"}, "JOBSDK_PLAN is not what jobsdk has sent"),
         (
-            {azureml.PLAN: azureml.packed(_plan()), "JOBSDK_PATH_INPUT_data": "${{inputs.data}}"},
+            {azureml_node.PLAN: azureml_node.packed(_plan())},
+            "has not said where the input data is (JOBSDK_PATH_INPUT_data)",
+        ),
+        (
+            {azureml_node.PLAN: azureml_node.packed(_plan()), "JOBSDK_PATH_INPUT_data": "${{inputs.data}}"},
             "has not said where the input data is",
         ),
     ],
 )
 def test_a_plan_that_cannot_be_had(environment: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        azureml.take_plan(environment)
+        azureml_node.take_plan(environment)

@@ -17,6 +17,7 @@ from jobsdk.azureml import bringing, submission
 from jobsdk.azureml.connection import connect
 from jobsdk.azureml.failures import AzureError
 from jobsdk.azureml.workspace import Workspace
+from jobsdk.compute.azureml import AzureMlCompute
 from jobsdk.emulator.process import Running
 from jobsdk.runs import runs_folder
 from tests.emulator import emulated
@@ -140,7 +141,8 @@ def test_a_wrong_secret_and_no_login_at_all(
     text = refused(client, job)
     with pytest.raises(AzureError, match="the client secret is wrong"):
         client.jobs.get("unknown")
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]  # it is said once
+    said = [record for record in caplog.records if record.name.startswith("azure.identity")]
+    assert [record for record in said if record.levelno >= logging.WARNING] == []  # it is told once, in one line
     assert "the client secret is wrong (AADSTS7000215)" in text
     assert "guessed-secret" not in text
     monkeypatch.setenv("AZURE_CLIENT_SECRET", "")  # as a CI's that is not set
@@ -238,6 +240,30 @@ def test_what_was_remembered_and_is_gone_is_sent_again(azure: Running, client: M
     sent = [line for line in emulated.management(azure) if line.startswith("PUT")]
     assert len(sent) == 3, sent  # the job, the environment, the job
     assert run.wait(120).status == "Completed"
+
+
+def test_a_job_that_was_sent_when_its_submission_was_interrupted_is_ended(
+    azure: Running, client: MLClient, job: CommandJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = connect(Workspace(*emulated.names(azure))).ml_client().jobs
+    send = theirs.create_or_update
+
+    def interrupted(sent: Any) -> None:
+        send(sent)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(theirs, "create_or_update", interrupted)
+    job.command, job.name = "sleep 600", f"interrupted-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(KeyboardInterrupt):
+        client.jobs.create_or_update(job)
+    assert not list(runs_folder().iterdir())
+    there = client.jobs.get(job.name)  # as somebody else would find it
+    assert there.wait(120).status == "Canceled"
+
+
+def test_a_target_that_no_compute_can_have() -> None:
+    with pytest.raises(ComputeError, match=r"target must be a compute's name.*'gpu cluster!'"):
+        AzureMlCompute("cluster", {"target": "gpu cluster!"})
 
 
 def test_an_interrupted_upload_ends_at_once(tmp_path: Path) -> None:
