@@ -14,6 +14,8 @@ from jobsdk.azureml.workspace import Workspace
 
 Json = dict[str, Any]
 
+#: The variable that names the cloud, and the cloud without it; as for azure-ai-ml.
+_CLOUD, _USUAL = "AZUREML_CURRENT_CLOUD", "AzureCloud"
 #: Azure's clouds, by the names that azure-ai-ml knows them by: (management, the storage's suffix, the studio).
 _CLOUDS = {
     "AzureCloud": ("https://management.azure.com", "core.windows.net", "https://ml.azure.com"),
@@ -38,8 +40,8 @@ class Connection:
     def __init__(self, workspace: Workspace, credential: Any) -> None:
         self.workspace = workspace
         self.credential = credential
-        cloud = os.environ.get("AZUREML_CURRENT_CLOUD", "AzureCloud")
-        self._management, self._suffix, self.studio = _CLOUDS.get(cloud, _CLOUDS["AzureCloud"])
+        cloud = os.environ.get(_CLOUD, _USUAL)
+        self._management, self._suffix, self.studio = _CLOUDS.get(cloud, _CLOUDS[_USUAL])
         self._clients: dict[str, Any] = {}
         self._containers: dict[str, tuple[float, Any]] = {}
         self._lock = threading.RLock()
@@ -236,9 +238,12 @@ class Connection:
                 with told(f"workspace {self.workspace.workspace_name}"):
                     from azure.ai.ml import MLClient
 
+                    chosen = os.environ.get(_CLOUD)
                     self._clients["ml"] = MLClient(
                         self.credential, *self.workspace, show_progress=True, enable_telemetry=False
                     )
+                    if chosen is None and os.environ.get(_CLOUD) == _USUAL:
+                        del os.environ[_CLOUD]  # it sets it for itself, and ranks started from here would find it
             return self._clients["ml"]
 
 

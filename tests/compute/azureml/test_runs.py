@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -176,13 +177,14 @@ def test_an_unchanged_job_is_submitted_with_one_request(azure: Any, client: MLCl
     first = client.jobs.create_or_update(job("print(1)", **fields))
     sent = [line for line in emulated.management(azure) if line.startswith("PUT")]
     assert len(sent) == 3, sent  # code, environment, job
+    assert "AZUREML_CURRENT_CLOUD" not in os.environ  # of azure-ai-ml; local ranks would find it
     azure.forget_requests()
     second = client.jobs.create_or_update(job("print(1)", **fields))
     assert [line.rpartition("/")[2] for line in emulated.management(azure)] == [second.name]
     bodies = [one.folder.read_json("native.json")["body"] for one in (first, second)]
     assert bodies[0]["properties"]["inputs"] == bodies[1]["properties"]["inputs"]
     for run in (first, second):
-        assert lines_of(run) == [f"[rank {rank}] 1" for rank in (0, 1, 2, 3)] or run.status == "Completed"
+        assert sorted(lines_of(run)) == [f"[rank {rank}] 1" for rank in (0, 1, 2, 3)]
 
 
 def test_what_is_on_disk_now_is_what_runs(client: MLClient) -> None:
