@@ -14,8 +14,9 @@ from jobsdk.azureml import settings as azureml_settings
 from jobsdk.azureml.body import CODE, rest_body
 from jobsdk.azureml.workspace import KEYS, Workspace
 from jobsdk.bootstrap import plan_file, processes
+from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
-from jobsdk.errors import ComputeError, JobsdkError, ValidationError
+from jobsdk.errors import ComputeError, JobsdkError
 from jobsdk.job.findings import Finding
 from jobsdk.job.io import Input
 from jobsdk.job.paths import is_local
@@ -72,13 +73,7 @@ class AzureMlCompute(Compute):
     def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
         from jobsdk.job.secret_rules import without
 
-        findings = self.judge(job, plan, build_env=build_env)
-        if in_place:
-            fix = "leave out in_place=True"
-            findings.append(Finding("error", (), f"the compute {self.name} cannot run in this machine's folder", fix))
-        errors = [one for one in findings if one.is_error]
-        if errors:
-            raise ValidationError(errors)
+        job_rules.raise_errors(self.name, self.judge(job, plan, build_env=build_env), in_place=in_place)
         launcher = translation.launcher(job, self.settings)
         job = self._with_defaults(job)
         native = translation.native_job(job, plan, self.settings)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import layout
+from jobsdk.errors import ValidationError
 from jobsdk.job.distribution import RayDistribution
 from jobsdk.job.findings import Finding, show
 
@@ -34,6 +35,16 @@ def what_none_can(compute: str, job: CommandJob, plan: Plan, instead: str) -> It
         if is_in_a_cloud(uri):
             message = f"{show(uri)} can be read only in its cloud"
             yield Finding("error", ("inputs", name, "path"), message, instead.format(name=name))
+
+
+def raise_errors(compute: str, findings: Iterable[Finding], *, in_place: bool) -> None:
+    """Raises ValidationError for the errors that a compute without a folder of this machine has found in a job."""
+    errors = [one for one in findings if one.is_error]
+    if in_place:
+        message = f"the compute {compute} cannot run in this machine's folder"
+        errors.append(Finding("error", (), message, "leave out in_place=True"))
+    if errors:
+        raise ValidationError(errors)
 
 
 def unheeded_fields(compute: str, job: CommandJob, heeded: Collection[Path] = ()) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from jobsdk.bootstrap import layout, plan_file
 from jobsdk.compute import job_rules, kubernetes_settings, parcel
 from jobsdk.compute import kubernetes_objects as made
 from jobsdk.compute.base import Check, Compute, Spec, Warn
-from jobsdk.errors import ComputeError, ValidationError
+from jobsdk.errors import ComputeError
 from jobsdk.job.findings import Finding, show
 from jobsdk.runs import Pace, RunFolder, locked
 
@@ -68,13 +68,7 @@ class KubernetesCompute(Compute):
         ]
 
     def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
-        findings = self.judge(job, plan, build_env=build_env)
-        if in_place:
-            fix = "leave out in_place=True"
-            findings.append(Finding("error", (), f"the compute {self.name} cannot run in this machine's folder", fix))
-        errors = [one for one in findings if one.is_error]
-        if errors:
-            raise ValidationError(errors)
+        job_rules.raise_errors(self.name, self.judge(job, plan, build_env=build_env), in_place=in_place)
         settings = self._settings_of(job)
         source = str(job.resolve(job.code)) if job.code is not None else None
         how = None

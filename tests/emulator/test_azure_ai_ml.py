@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from jobsdk.emulator.process import Running
 from tests.bootstrap.runs import wait_for
-from tests.emulator.emulated import emulated, management, names, processes_with, use
+from tests.emulator.emulated import management, names, processes_with, use
 
 #: Every process keeps what it finds in its environment, and says something.
 TELL = """
@@ -28,21 +27,6 @@ with open(path, "w") as file:
 with open("outputs/" + rank + ".txt", "w") as file:
     file.write("an artifact")
 """
-
-
-@pytest.fixture(scope="module")
-def azure() -> Iterator[Running]:
-    with emulated() as running:
-        yield running
-
-
-@pytest.fixture
-def client(azure: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from azure.ai.ml import MLClient
-    from azure.identity import DefaultAzureCredential
-
-    use(azure, monkeypatch)
-    return MLClient(DefaultAzureCredential(), *names(azure), show_progress=False)
 
 
 def job(command: str, **more: Any) -> Any:

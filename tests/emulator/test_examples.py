@@ -7,15 +7,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from jobsdk.emulator.process import Running
 from tests.bootstrap.runs import wait_for
-from tests.emulator.emulated import emulated, names, use
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "src_examples"
@@ -28,21 +23,6 @@ if config.get("cluster", {}).get("ps") == []:
     del config["cluster"]["ps"]
     os.environ["TF_CONFIG"] = json.dumps(config)
 """
-
-
-@pytest.fixture(scope="module")
-def azure() -> Iterator[Running]:
-    with emulated() as running:
-        yield running
-
-
-@pytest.fixture
-def client(azure: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from azure.ai.ml import MLClient
-    from azure.identity import DefaultAzureCredential
-
-    use(azure, monkeypatch)
-    return MLClient(DefaultAzureCredential(), *names(azure), show_progress=False)
 
 
 def completed(client: Any, folder: Path, file: str, **changes: Any) -> dict[int, str]:
