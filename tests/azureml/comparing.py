@@ -24,9 +24,10 @@ def ours(job: CommandJob) -> dict[str, Any]:
 
 
 def compiled(job: CommandJob) -> dict[str, Any]:
-    """The same by the whole way of `job compile`, on a compute that leaves TF_CONFIG as Azure ML gives it."""
-    target = (job.compute or "serverless").removeprefix("azureml:")
-    compute = AzureMlCompute("entry", {**WORKSPACE._asdict(), "target": target, "mend_tf_config": False})
+    """The same by the whole way of `job compile`, on a compute that leaves TF_CONFIG as Azure ML gives it: the one
+    that the job names, as a client of the workspace has it."""
+    name = (job.compute or "serverless").removeprefix("azureml:")
+    compute = AzureMlCompute(name, {**WORKSPACE._asdict(), "mend_tf_config": False})
     body: dict[str, Any] = compute.compile(job, make_plan(job, name=_RUN))["body"]
     properties = body["properties"]
     if properties["displayName"] == _RUN and job.display_name != _RUN:  # the run has a name where the job has none
