@@ -92,8 +92,8 @@ class Explanation:
         """The process of a global rank. Raises IndexError if there is none."""
         if not 0 <= rank < self.world_size:
             raise IndexError(f"there is no rank {rank}: the job has ranks 0 to {self.world_size - 1}")
-        distribution = self.plan["distribution"]
-        node = next(self._nodes_of(rank)) if distribution["type"] == "tensorflow" else rank // distribution["processes"]
+        is_uneven = self.plan["distribution"]["type"] == "tensorflow"
+        node = next(self._nodes_of(rank)) if is_uneven else contract.node_of(self.plan, rank)
         return next(self._explained(p) for p in contract.node_processes(self.plan, node) if p.rank == rank)
 
     def _nodes_of(self, rank: int) -> Iterator[int]:

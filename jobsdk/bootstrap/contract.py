@@ -68,12 +68,45 @@ def node_processes(plan: Plan, node_rank: int) -> List[Process]:
     elif "autotuning" in distribution:  # the tuner starts the processes of its trials itself, and says who they are
         return [Process(0, 0, 0, distribution["processes"], "tuner", 0)] if node_rank == 0 else []
     else:
-        size = distribution["processes"]
-        first = node_rank * size
-        roles = [("worker", first + local) for local in range(size)]
+        first = first_rank(plan, node_rank)
+        roles = [("worker", first + local) for local in range(size_of(plan, node_rank))]
     return [
         Process(first + local, local, node_rank, len(roles), role, index) for local, (role, index) in enumerate(roles)
     ]
+
+
+def size_of(plan: Plan, node_rank: int) -> int:
+    """How many processes a node has, of a job whose processes are all alike.
+
+    `per_node` is in the plan where an engine has placed them and not every node has got as many.
+    """
+    distribution = plan["distribution"]
+    return int(distribution["per_node"][node_rank] if "per_node" in distribution else distribution["processes"])
+
+
+def first_rank(plan: Plan, node_rank: int) -> int:
+    """The rank of a node's first process."""
+    distribution = plan["distribution"]
+    if "per_node" in distribution:
+        return int(sum(distribution["per_node"][:node_rank]))
+    return int(node_rank * distribution["processes"])
+
+
+def node_of(plan: Plan, rank: int) -> int:
+    """The node of a rank; of one that there is not, the one that it would be on."""
+    distribution = plan["distribution"]
+    if "per_node" not in distribution:
+        return rank // max(1, int(distribution["processes"]))
+    for node_rank, size in enumerate(distribution["per_node"]):
+        if rank < size:
+            return node_rank
+        rank -= size
+    return len(distribution["per_node"])
+
+
+def gpus_of(plan: Plan, processes: int) -> int:
+    """How many GPUs so many processes of one node take, 0 where the job does not say; of 0.5 each two share one."""
+    return -int(-(plan["gpus_per_process"] or 0) * processes // 1)
 
 
 def processes(plan: Plan) -> Iterator[Process]:
@@ -89,7 +122,7 @@ def world_size(plan: Plan) -> int:
         return int(distribution["workers"] + distribution["parameter_servers"] + bool(distribution["chief"]))
     if "autotuning" in distribution:
         return 1
-    return int(plan["nodes"] * distribution["processes"])
+    return first_rank(plan, plan["nodes"])
 
 
 def has_shell(plan: Plan) -> bool:
@@ -208,7 +241,7 @@ class Contract:
         return variables
 
     def _identity(self, process: Process) -> Dict[str, str]:
-        node = str(process.node_rank)
+        node, run_dir, restart = str(process.node_rank), self._facts.run_dir, self._facts.restart_count
         role = "rank" if process.role == "worker" and self._type != "tensorflow" else process.role
         return {
             "RANK": str(process.rank),
@@ -218,6 +251,8 @@ class Contract:
             "GROUP_RANK": node,  # torchrun's name for the node's rank
             "AZUREML_CR_NODE_RANK": node,
             "AZUREML_PROCESS_NAME": "%s_%d" % (role, process.role_index),
+            "JOBSDK_REPORTS": layout.reports(run_dir, process.node_rank, process.rank, restart),
+            "JOBSDK_RESULT": layout.result(run_dir, process.node_rank, process.rank, restart),
         }
 
     def _mpi(self, process: Process) -> Dict[str, str]:
@@ -288,6 +323,6 @@ class Contract:
         if process.role == "tuner":
             count = None  # DeepSpeed's launcher gives each process of a trial its GPU
         if count and facts.gpus:  # an index into the node's own list, never a number of ours: ids may be UUIDs
-            first = process.local_rank * count
-            chosen["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpus[first : first + count])
+            first = int(process.local_rank * count)  # of 0.5 two processes share one
+            chosen["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpus[first : first + max(1, int(count))])
         return chosen

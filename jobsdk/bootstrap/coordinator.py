@@ -123,7 +123,7 @@ class Coordinator:
     def _on_facts(self, peer: Peer, message: Message) -> None:
         """A rank under a foreign launcher asks for what the nodes were told."""
         if self._phase == RUNNING:
-            node = self._nodes[peer.number // max(1, self._plan["distribution"]["processes"])]
+            node = self._nodes[contract.node_of(self._plan, peer.number)]
             peer.send(dict(self._told, cores=node["cores"], gpus=node["gpus"]))
 
     def _on_rank_started(self, peer: Peer, message: Message) -> None:
@@ -197,7 +197,7 @@ class Coordinator:
             return
         if peer.kind == "rank":
             if self._phase == RUNNING and number not in self._round.ends and self._round.reason is None:
-                node = number // max(1, self._plan["distribution"]["processes"])
+                node = contract.node_of(self._plan, number)
                 text = "rank %d on node %d vanished: %s" % (number, node, why)
                 record = {"t": time.time(), "node": node, "rank": number, "exit_code": 1, "class": "vanished",
                           "message": text}  # fmt: skip

@@ -20,10 +20,12 @@ NODE, WORKING_DIR = "JOBSDK_NODE", "JOBSDK_WORKING_DIR"
 #: What a compute tells the bootstraps that it has started: see `place`.
 PARCEL, CODE, CODE_HASH = "JOBSDK_PARCEL", "JOBSDK_CODE", "JOBSDK_CODE_HASH"
 RELAY = "JOBSDK_RELAY"
+#: Set to 1 where a relaying node is led by who started it, through its stdin: see `relay`.
+LED = "JOBSDK_LED"
 #: Set to 1 in a job of Slurm that is started again when its nodes are taken away.
 REQUEUES = "JOBSDK_REQUEUES"
 #: Variables between the bootstrap's own processes; user code never sees them.
-PRIVATE = frozenset((CONTROL, TOKEN, IO_DIR, MPIRUN, NODE, WORKING_DIR, PARCEL, CODE, CODE_HASH, RELAY, REQUEUES))
+PRIVATE = frozenset((CONTROL, TOKEN, IO_DIR, MPIRUN, NODE, WORKING_DIR, PARCEL, CODE, CODE_HASH, RELAY, LED, REQUEUES))
 PRIVATE |= {"JOBSDK_NODE_RANK", "JOBSDK_HOSTS", "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"}
 
 #: Where Open MPI (4: orte, 5: prte) and Hydra tell a process its rank and the world's size.
@@ -54,13 +56,12 @@ def host_names(addresses: Sequence[str]) -> List[str]:
 
 def write_hostfile(plan: Dict[str, Any], facts: contract.Facts) -> None:
     """The nodes in order, as Open MPI and DeepSpeed read them (`host slots=n`), and as Hydra does (`host:n`)."""
-    slots = plan["distribution"]["processes"]
     names = host_names(facts.addresses)
     files = {layout.hostfile(facts.run_dir): "%s slots=%d\n", layout.machinefile(facts.run_dir): "%s:%d\n"}
     for path, form in files.items():
         temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())  # nodes may share the folder
         with open(temporary, "w") as file:
-            file.writelines(form % (name, slots) for name in names)
+            file.writelines(form % (name, contract.size_of(plan, node)) for node, name in enumerate(names))
         os.replace(temporary, path)
 
 

@@ -90,6 +90,16 @@ def error_file(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str
     return "%s/rank-%d%s.error.json" % (node_logs(run_dir, node_rank), rank, _after(restart))
 
 
+def reports(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
+    """What a rank reports of its progress, a JSON object a line: see `jobsdk.train`. It travels as logs do."""
+    return "%s/rank-%d%s.reports.log" % (node_logs(run_dir, node_rank), rank, _after(restart))
+
+
+def result(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
+    """What a rank's function has returned or raised: see `jobsdk.functions`. It travels as logs do."""
+    return "%s/rank-%d%s.result.log" % (node_logs(run_dir, node_rank), rank, _after(restart))
+
+
 def launcher_log(run_dir: str, node_rank: int, restart: int = 0) -> str:
     """The output of mpirun or the deepspeed launcher itself."""
     return "%s/launcher%s.log" % (node_logs(run_dir, node_rank), _after(restart))

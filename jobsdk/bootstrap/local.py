@@ -150,9 +150,8 @@ class Supervisor:
 
     def _share_gpus(self, nodes: int) -> List[Optional[List[str]]]:
         """The machine's GPUs, split over the simulated nodes where the job says how many a process takes."""
-        each = (self._plan["gpus_per_process"] or 0) * max(
-            len(contract.node_processes(self._plan, rank)) for rank in range(nodes)
-        )
+        most = max(len(contract.node_processes(self._plan, rank)) for rank in range(nodes))
+        each = contract.gpus_of(self._plan, most)
         gpus = processes.visible_gpus(os.environ)
         if not each:
             return [gpus] * nodes

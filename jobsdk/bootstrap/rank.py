@@ -31,9 +31,9 @@ class LaunchedRank:
         self._pid: Optional[int] = None
         self._mpirun = mpirun.started_by(dict(os.environ))
         self._stopped = False
-        per_node = plan["distribution"]["processes"]
-        node, local = divmod(rank, per_node)
-        self._process = contract.Process(rank, local, node, per_node, "worker", rank)
+        node = contract.node_of(plan, rank)
+        local = rank - contract.first_rank(plan, node)
+        self._process = contract.Process(rank, local, node, contract.size_of(plan, node), "worker", rank)
         run_dir = os.environ["JOBSDK_RUN_DIR"]
         self._run_dir = run_dir
         self._restart = 0

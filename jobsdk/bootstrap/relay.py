@@ -10,9 +10,13 @@ Each line of the output is a record, for people and for `parse`:
     events:0| {"t":1,...}            the run's events
     report:0| {"run":...}            its report, as one line
     end:0| 7                         the last one: the exit code of the bootstrap
+    stacks-1a2b:0| {"id":...}        the answer to a request, as one line
 
 The offsets make it possible to read the output again from any point: what is there already is known, and so is what is
 missing. Records hold valid UTF-8 without control characters but tab and escape, so that no reader of text spoils them.
+
+With JOBSDK_LED=1 the node's stdin is read: a line is a request, as the files of `requests` are. Its end says that who
+has started the node is gone or has done with it, and is to the node what SIGTERM is.
 """
 
 from __future__ import annotations
@@ -21,21 +25,24 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import sys
 import time
 import traceback
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from . import exits, layout, processes
+from . import exits, launchers, layout, processes
 
 EVENTS, REPORT, END, BOOTSTRAP = "events", "report", "end", "bootstrap"
+STACKS = "stacks-"  # and the request's name
 _PIECE = 4000  # bytes; engines cut lines of 16 KiB, and escaping may make a piece four times as long
 _CHUNK = 1 << 20  # bytes that are read from one file in one go
 _PATIENCE = 1.0  # seconds that an unended line may wait for its end
 _BUSY, _IDLE = 0.02, 0.2  # seconds between two looks
 _LAST_WORDS = 5.0  # seconds for what is left when nobody reads it
 
+_REQUEST = re.compile("cancel|stacks-[0-9A-Za-z]+")
 _RECORD = re.compile(rb"([a-z][\w.-]*):(\d+)(\\?)([|+]) (.*)", re.DOTALL)
 _UNSAFE = re.compile(rb"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 _ESCAPED = re.compile(rb"\\(?:(\\)|(r)|x([0-9a-f]{2}))")
@@ -137,7 +144,8 @@ def run(run_dir: str, rank: Optional[int], work: Callable[[], int]) -> int:
     os.close(log)
     processes.become_subreaper()
     writer = _Writer(run_dir, folder)
-    with _Child(pid, writer) as child:
+    leader = _Leader(run_dir, pid) if os.environ.get(launchers.LED) else None
+    with _Child(pid, writer, leader) as child:
         for number in signals:
             signal.signal(number, lambda got, _: _pass_on(pid, got))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
@@ -145,16 +153,45 @@ def run(run_dir: str, rank: Optional[int], work: Callable[[], int]) -> int:
             child.wait(_BUSY if writer.round() else _IDLE)
         processes.kill_descendants()  # of a bootstrap that was killed
         writer.finish(child.code)
+        if leader is not None and not leader.is_there:  # the folder was for who has led us alone
+            shutil.rmtree(run_dir, ignore_errors=True)
         return child.code
+
+
+class _Leader:
+    """Who has started the node, at the other end of stdin."""
+
+    def __init__(self, run_dir: str, pid: int) -> None:
+        self._run_dir = run_dir
+        self._pid = pid
+        self._heard = b""
+        self.is_there = True
+
+    def fileno(self) -> int:
+        return 0
+
+    def hear(self) -> None:
+        said = os.read(0, 4096)
+        if not said:
+            self.is_there = False
+            _pass_on(self._pid, signal.SIGTERM)
+        *lines, self._heard = (self._heard + said).split(b"\n")
+        for line in lines:
+            request = line.decode("ascii", "replace")
+            if _REQUEST.fullmatch(request):
+                folder = self._run_dir + "/requests"
+                os.makedirs(folder, exist_ok=True)
+                open("%s/%s" % (folder, request), "w").close()
 
 
 class _Child:
     """The process that does the work. Once it has ended, nobody waits long for a reader of stdout that is stuck."""
 
-    def __init__(self, pid: int, writer: _Writer) -> None:
+    def __init__(self, pid: int, writer: _Writer, leader: Optional[_Leader]) -> None:
         self.code: Optional[int] = None
         self._pid = pid
         self._writer = writer
+        self._leader = leader
 
     def __enter__(self) -> _Child:
         self._woken, self._waker = os.pipe()
@@ -172,8 +209,15 @@ class _Child:
 
     def wait(self, seconds: float) -> None:
         """For that long, or until a signal comes."""
-        if self.code is None and select.select([self._woken], [], [], seconds)[0]:
+        if self.code is not None:
+            return
+        own = [self._leader] if self._leader is not None and self._leader.is_there else []
+        ready = select.select([self._woken, *own], [], [], seconds)[0]
+        if self._woken in ready:
             os.read(self._woken, 4096)
+        for leader in own:
+            if leader in ready:
+                leader.hear()
 
     def _look(self, *_: object) -> None:
         status = processes.reap().get(self._pid)
@@ -233,7 +277,10 @@ class _Writer:
             while self._copy(source, path, end, is_last):
                 moved = True
         if reported and REPORT not in self._told:
-            self._report()
+            self._tell_json(REPORT, "report.json")
+        for name in os.listdir(self._run_dir):
+            if name.startswith(STACKS) and name.endswith(".json") and name[:-5] not in self._told:
+                self._tell_json(name[:-5], name)
         while self._copy(EVENTS, events, until, is_last):
             moved = True
         return moved
@@ -281,11 +328,11 @@ class _Writer:
             self._seen[source] = begin, now
         return known == begin and now - since > _PATIENCE
 
-    def _report(self) -> None:
-        self._told[REPORT] = 1
-        with open(self._run_dir + "/report.json") as file:
+    def _tell_json(self, source: str, name: str) -> None:
+        self._told[source] = 1
+        with open("%s/%s" % (self._run_dir, name)) as file:
             content = json.load(file)
-        self._write(form(REPORT, 0, json.dumps(content, separators=(",", ":")).encode() + b"\n"))
+        self._write(form(source, 0, json.dumps(content, separators=(",", ":")).encode() + b"\n"))
 
     def _write(self, records: bytes) -> None:
         view = memoryview(records)

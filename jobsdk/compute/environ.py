@@ -76,6 +76,11 @@ def for_ranks(environ: Mapping[str, str], *, python: str | None = None, prefix: 
     return variables
 
 
+def foreign() -> tuple[list[str], list[str]]:
+    """What other launchers set: names, and beginnings of names."""
+    return sorted(_NAMES), sorted(_PREFIXES)
+
+
 def dropped(environ: Mapping[str, str]) -> list[str]:
     """The names in `environ` that `for_ranks` leaves out, in the order of the alphabet."""
     settings = () if "OMPI_COMM_WORLD_RANK" in environ or "PMIX_RANK" in environ else _OF_MPI

@@ -208,7 +208,7 @@ def _environment(settings: Settings, name: str, code: str | None) -> list[Object
 def _resources(plan: contract.Plan, settings: Settings) -> Object:
     gpus = settings.get("gpus_per_node")
     if gpus is None and plan["gpus_per_process"]:
-        gpus = plan["gpus_per_process"] * len(contract.node_processes(plan, 0))
+        gpus = contract.gpus_of(plan, len(contract.node_processes(plan, 0)))
     devices = _texts(settings, "rdma")
     if gpus:
         devices[settings.get("gpu_resource", _GPU)] = str(gpus)

@@ -45,6 +45,12 @@ class Mirror:
             self._write(path, record)
             if record.data.endswith(b"\n"):
                 self._report(path)
+        elif record.source.startswith(relay.STACKS):
+            path = f"{self._run.path}/{record.source}.json.part"
+            self._write(path, record)
+            if record.data.endswith(b"\n"):
+                self.flush()
+                os.replace(path, path.removesuffix(".part"))
         elif record.source == relay.EVENTS:
             self._write(self._path(node, f"life-{life}.events.jsonl"), record)
         else:

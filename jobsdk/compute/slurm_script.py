@@ -93,8 +93,7 @@ def _header(plan: Plan, settings: Mapping[str, Any], run_dir: str, requeues: boo
     def option(name: str, value: Any) -> str:
         return f"--{name}={_quoted(str(value))}"
 
-    per_process = plan["gpus_per_process"]
-    wanted = per_process * _most_processes(plan) if per_process else None
+    wanted = contract.gpus_of(plan, _most_processes(plan)) or None
     gpus = slurm_settings.gpus(settings, wanted)
     limit = time_limit(plan, settings)
     options = [option("job-name", plan["run"])]

@@ -322,9 +322,7 @@ def _gpus_needed(plan: Plan) -> int | None:
     """How many GPUs each node uses where the job says so; None: all that the host has."""
     if plan["gpus_per_process"] is None:
         return None
-    return max(len(contract.node_processes(plan, node)) for node in range(plan["nodes"])) * int(
-        plan["gpus_per_process"]
-    )
+    return contract.gpus_of(plan, max(len(contract.node_processes(plan, node)) for node in range(plan["nodes"])))
 
 
 def _ports_of(run: str) -> list[int]:

@@ -37,14 +37,14 @@ def _gpus(plan: Plan, machine: Machine) -> Iterator[Finding]:
 
     nodes = range(min(plan["nodes"], 64))  # further ones have no more
     processes = max(len(contract.node_processes(plan, node)) for node in nodes)
-    each = plan["gpus_per_process"]
+    needed = contract.gpus_of(plan, processes)
     has = f"{machine.name} has {_gpus_text(machine.gpus)}"
     count = "1 process" if processes == 1 else f"{processes} processes"
-    if each and processes * each > machine.gpus:
-        message = f"{count} on a node take{'s' * (processes == 1)} {_gpus_text(processes * each)}, and {has}"
+    if needed > machine.gpus:
+        message = f"{count} on a node take{'s' * (processes == 1)} {_gpus_text(needed)}, and {has}"
         fix = "lower gpus_per_process or the processes on each node, or take another instance_type"
         yield Finding("error", ("resources", "gpus_per_process"), message, fix)
-    elif not each and 0 < machine.gpus < processes and plan["distribution"]["type"] in ("pytorch", "deepspeed"):
+    elif not needed and 0 < machine.gpus < processes and plan["distribution"]["type"] in ("pytorch", "deepspeed"):
         message = f"a node has {count}, and {has}: a script that takes cuda:LOCAL_RANK fails"
         path = ("distribution", "process_count_per_instance")
         yield Finding("warning", path, message, f"set it to {machine.gpus}")

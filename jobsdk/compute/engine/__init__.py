@@ -1,0 +1,133 @@
+"""Computes whose engine starts processes within a session: Spark, Ray. Somebody has to hold that session.
+
+A session that this process has open already holds its runs: they are driven by a thread, and this process does not end
+before them. Otherwise each run has a driver process of its own, which goes on without the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from jobsdk.bootstrap import exits, layout, plan_file, processes, unled
+from jobsdk.compute.base import Compute, Spec, Warn
+from jobsdk.runs import Pace, RunFolder, adopt, locked, reap
+
+if TYPE_CHECKING:
+    from jobsdk.compute.engine.hold import Hold
+
+_DRIVER_LOG = "driver.log"
+
+
+class EngineCompute(Compute):
+    """What Spark and Ray have in common. `drive` is what each does its own way."""
+
+    pace = Pace(0.2, 1.0)
+
+    @abstractmethod
+    def has_session(self) -> bool:
+        """Whether this process has a session of the engine open in which a run of this compute belongs."""
+
+    @abstractmethod
+    def drive(self, hold: Hold) -> None:
+        """Start the nodes of a run, bring in what they write, pass on requests, and return once all have ended.
+
+        Raises hold.Ended where the engine has a word on how the job ended, ComputeError where it cannot be used.
+        """
+
+    def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
+        if self.has_session():
+            _own(run, os.getpid())
+            threading.Thread(target=self.lead, args=(spec, run), name=f"jobsdk-{run.name}").start()
+            return
+        with open(run.logs / _DRIVER_LOG, "ab") as log:
+            driver = subprocess.Popen(
+                [sys.executable, "-m", "jobsdk.compute.engine", str(run.path)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, "JOBSDK_HOME": str(run.path.parent.parent)},
+            )  # fmt: skip
+        adopt(driver.pid)
+        driver.returncode = 0  # `reap` waits for it, not subprocess
+        _own(run, driver.pid)
+
+    def lead(self, spec: Spec, run: RunFolder) -> None:
+        """Drive a run to its end, and write that down whatever happens."""
+        from jobsdk.compute.engine.hold import Ended, Hold
+        from jobsdk.errors import JobsdkError
+
+        hold, ended = Hold(run, spec), None
+        try:
+            self.drive(hold)
+        except Ended as end:
+            ended = end
+        except JobsdkError as error:
+            ended = Ended("Failed", exits.NOT_STARTED, str(error), "bootstrap_error")
+        except BaseException as error:
+            text = f"the driver of the run failed: {type(error).__name__}: {str(error).strip()[:300]}"
+            ended = Ended("Failed", exits.FAULT, text, "bootstrap_error")
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            hold.finish(ended)
+
+    def cancel(self, run: RunFolder, by: str) -> None:
+        if self.status(run).is_terminal:
+            return
+        run.append_event("cancel_requested", by=by)
+        with open(layout.cancel_mark(str(run.path)), "w"):
+            pass
+
+    def ask(self, run: RunFolder, request: str) -> None:
+        (run.path / "requests").mkdir(exist_ok=True)
+        (run.path / "requests" / request).touch()
+
+    def refresh(self, run: RunFolder) -> None:
+        reap()
+        if run.recorded_state().is_terminal or run.owner() is None or run.living_owner() is not None:
+            return
+        with locked(run.path / "refresh.lock"):
+            state = run.recorded_state()
+            if state.is_terminal:  # its last words came between our two looks
+                return
+            end = ("Lost", exits.LOST, "the process that drove the run was killed; with it its nodes ended")
+            if state.status == "CancelRequested":
+                end = unled.CANCELLED
+            unled.write_end(str(run.path), run.plan(), *end, None, state.started or time.time())
+            plan_file.forget_secrets(str(run.path))
+
+
+def lead(path: str) -> None:
+    """Drive the run in a folder: what the driver process does."""
+    from pathlib import Path
+
+    from jobsdk import compute as computes
+
+    run = RunFolder(Path(path))
+    target = computes.of_run(run)
+    assert isinstance(target, EngineCompute)
+    target.lead(run.read_json("native.json"), run)
+
+
+def _own(run: RunFolder, pid: int) -> None:
+    """Note which process drives the run: with its end the run's has come."""
+    run.write_json("owner.json", {"pid": pid, "start": processes.start_time(pid)})
+
+
+def pumped(hold: Hold, nodes: Mapping[int, Any]) -> bool:
+    """Bring in what nodes of this very process (`node.HeldNode` by rank) have written; whether any still runs."""
+    runs = False
+    for rank, held in nodes.items():
+        lines = held.lines(0.05)
+        hold.take(rank, lines)
+        runs = runs or held.code is None or bool(lines)
+    for request in hold.asked():
+        with contextlib.suppress(KeyError):
+            nodes[0].ask(request)
+    return runs

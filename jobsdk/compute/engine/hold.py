@@ -1,0 +1,137 @@
+"""What an engine's driver has to do with a run's folder: it brings in what the nodes write, and takes out requests."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from jobsdk.bootstrap import events, exits, layout, unled
+from jobsdk.compute import packing, parcel
+from jobsdk.compute.engine import node
+from jobsdk.compute.relayed import Mirror
+from jobsdk.listing import scan
+from jobsdk.runs import RunFolder
+
+_EVERY = 0.1  # seconds between two looks at what a client has left in the folder
+
+
+class Ended(Exception):
+    """The engine ended the job, or never began it; what node 0 has reported, if anything, counts more."""
+
+    def __init__(self, status: str, code: int, words: str, kind: str, at: int | None = None) -> None:
+        """`kind` is the class of the cause, `at` the node to blame."""
+        super().__init__(words)
+        self.status, self.code, self.words, self.kind, self.at = status, code, words, kind, at
+
+
+class Hold:
+    """A run that is being driven, by one process."""
+
+    def __init__(self, run: RunFolder, spec: Mapping[str, Any]) -> None:
+        self.run = run
+        self.spec = spec
+        self.plan = run.plan()
+        self._mirror = Mirror(run)
+        self._looked = 0.0
+        self._told = ""
+        self._is_cancelled = False
+
+    def files(self) -> dict[str, bytes]:
+        """The parcel of the run, with its code, as `node.HeldNode` takes it."""
+        files = parcel.make(self.run).files
+        if self.spec["code"] is not None:
+            from pathlib import Path
+
+            with tempfile.TemporaryFile() as file:
+                packing.pack(scan(Path(self.spec["code"])), file)
+                file.seek(0)
+                files[node.CODE] = file.read()
+        return files
+
+    def take(self, node_rank: int, lines: Iterable[bytes]) -> None:
+        """Bring in what a node has written."""
+        for line in lines:
+            self._mirror.take(node_rank, line)
+        self._mirror.tell()
+
+    def last_words(self, node_rank: int) -> str:
+        return self._mirror.last_words(node_rank)
+
+    def tell(self, event: str, **facts: Any) -> None:
+        """Note what only the engine knows, `queued` with a message or `allocated`, unless it was the last said."""
+        if (said := repr((event, facts))) != self._told:
+            self._told = said
+            self.run.append_event(event, **facts)
+
+    def asked(self) -> list[str]:
+        """The requests that are new: `cancel`, and others for node 0. To be called often."""
+        if time.monotonic() - self._looked < _EVERY:
+            return []
+        self._looked = time.monotonic()
+        found = []
+        if not self._is_cancelled and os.path.exists(layout.cancel_mark(str(self.run.path))):
+            self._is_cancelled = True
+            found.append("cancel")
+        folder = self.run.path / "requests"
+        for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+            (folder / name).unlink(missing_ok=True)
+            found.append(name)
+        return found
+
+    def leave(self, chunks: Iterable[bytes]) -> None:
+        """Unpack what a node has left besides logs. Where nodes have left files of one name the first one stays."""
+        with tempfile.TemporaryFile() as file:
+            for chunk in chunks:
+                file.write(chunk)
+            if not file.tell():
+                return
+            file.seek(0)
+            with tarfile.open(fileobj=file) as archive:
+                archive.extraction_filter = staticmethod(tarfile.data_filter)
+                for member in archive:
+                    if member.isdir() or not os.path.lexists(self.run.path / member.name):
+                        archive.extract(member, self.run.path)
+
+    def finish(self, ended: Ended | None) -> None:
+        """Write down the end: as node 0 has reported it, or as the engine says. The nodes are gone."""
+        self._mirror.tell()
+        report, path = self._mirror.report(), str(self.run.path)
+        state = self.run.recorded_state()
+        if state.is_terminal:
+            return
+        if report:
+            events.write_report(path, report)
+            from jobsdk.bootstrap import plan_file
+
+            plan_file.forget_secrets(path)
+            facts = {key: report[key] for key in ("status", "exit_code", "message")}
+            self.run.append_event("ended", t=report["ended"], **facts)
+            return
+        began = state.started or time.time()
+        if self._is_cancelled or state.status == "CancelRequested":
+            unled.write_end(path, self.plan, *unled.CANCELLED, None, began)
+            return
+        if ended is None:
+            words = next(filter(None, map(self._mirror.last_words, range(self.plan["nodes"]))), "")
+            text = "the nodes ended without a report" + (f": {words}" if words else "")
+            ended = Ended("Lost", exits.LOST, text, "node_lost")
+        facts = {"class": ended.kind, "host": None}
+        unled.write_end(path, self.plan, ended.status, ended.code, ended.words, ended.at, began, facts=facts)
+
+
+class Foreign(NamedTuple):
+    """Of the environment of an engine's processes what is not for ranks."""
+
+    names: list[str]
+    beginnings: list[str]
+
+
+def foreign() -> Foreign:
+    """As `jobsdk.compute.environ` knows them."""
+    from jobsdk.compute import environ
+
+    return Foreign(*environ.foreign())

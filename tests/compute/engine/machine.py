@@ -1,0 +1,51 @@
+"""An engine without an engine: its nodes are held by the driver itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import ClassVar
+
+from jobsdk.compute.base import Spec
+from jobsdk.compute.engine import EngineCompute, pumped
+from jobsdk.compute.engine.hold import Hold, foreign
+from jobsdk.compute.engine.node import HeldNode
+from jobsdk.job.command import CommandJob
+from jobsdk.job.findings import Finding
+from jobsdk.plan import Plan
+
+
+class MachineCompute(EngineCompute):
+    type: ClassVar[str] = "machine"
+    settings_known: ClassVar = {"session": "whether this process drives its runs"}
+
+    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> Sequence[Finding]:
+        return []
+
+    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
+        code = str(job.resolve(job.code)) if job.code is not None else None
+        return {"compute": self.name, "type": self.type, "code": code}
+
+    def prepare(self, spec: Spec, warn: object) -> None:
+        pass
+
+    def has_session(self) -> bool:
+        return bool(self.settings.get("session"))
+
+    def drive(self, hold: Hold) -> None:
+        files = hold.files()
+        nodes = {rank: HeldNode(hold.run.name, files, foreign()) for rank in range(hold.plan["nodes"])}
+        try:
+            offers = [held.offer("127.0.0.1") for held in nodes.values()]
+            hold.tell("allocated", nodes=len(nodes))
+            for rank, held in nodes.items():
+                held.start(rank, offers[0], [f"host-{rank}" for rank in nodes], {"FOLDER": held.folder})
+            if os.environ.get("FAULT") == "driver":
+                raise RuntimeError("no more of this")
+            while pumped(hold, nodes):
+                pass
+            for held in nodes.values():
+                hold.leave(held.leavings())
+        finally:
+            for held in nodes.values():
+                held.close()
