@@ -167,9 +167,6 @@ class _Leader:
         self._heard = b""
         self.is_there = True
 
-    def fileno(self) -> int:
-        return 0
-
     def hear(self) -> None:
         said = os.read(0, 4096)
         if not said:
@@ -211,13 +208,12 @@ class _Child:
         """For that long, or until a signal comes."""
         if self.code is not None:
             return
-        own = [self._leader] if self._leader is not None and self._leader.is_there else []
-        ready = select.select([self._woken, *own], [], [], seconds)[0]
+        leader = self._leader if self._leader is not None and self._leader.is_there else None
+        ready = select.select([self._woken] + ([0] if leader else []), [], [], seconds)[0]
         if self._woken in ready:
             os.read(self._woken, 4096)
-        for leader in own:
-            if leader in ready:
-                leader.hear()
+        if leader is not None and 0 in ready:
+            leader.hear()
 
     def _look(self, *_: object) -> None:
         status = processes.reap().get(self._pid)

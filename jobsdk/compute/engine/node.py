@@ -69,7 +69,7 @@ class HeldNode:
         known = [one for one in addresses if one]
         if not known:
             try:
-                known = [info[4][0] for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+                known = [str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
             except OSError:
                 known = [host]
         sockets = [socket.socket() for _ in range(_PORTS)]
@@ -130,7 +130,8 @@ class HeldNode:
         return empty
 
     def _read(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        assert self._process.stdout is not None
         for line in self._process.stdout:
             with self._changed:
                 self._changed.wait_for(lambda: self._size < _MOST)
@@ -157,7 +158,8 @@ class HeldNode:
 
     def ask(self, request: str) -> None:
         """Pass a request on, `cancel` or `stacks-ID`; only node 0 has an ear for them."""
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         try:
             self._process.stdin.write(request.encode() + b"\n")
             self._process.stdin.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ computes:
 
 
 @pytest.fixture(autouse=True)
-def _configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOBSDK_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "computes.yml").write_text(CONFIGURATION)
@@ -39,7 +38,6 @@ def _configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         f"from jobsdk import compute; compute._BUILT_IN['machine'] = {where!r}\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(hook))
-    yield
 
 
 def submit(text: str, compute: str = "threads", nodes: int = 2, **fields: object) -> Run:
