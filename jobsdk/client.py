@@ -18,6 +18,7 @@ from jobsdk.runs import RunFolder, generate_name
 if TYPE_CHECKING:
     from jobsdk.azureml.workspace import Workspace
     from jobsdk.compute.base import Compute
+    from jobsdk.functions import FunctionJob
     from jobsdk.job.command import CommandJob
     from jobsdk.job.findings import Finding
     from jobsdk.logs import Sink
@@ -59,7 +60,7 @@ class JobOperations:
 
     def create_or_update(
         self,
-        job: CommandJob | Run,
+        job: CommandJob | FunctionJob | Run,
         *,
         name: str | None = None,
         compute: str | None = None,
@@ -84,7 +85,7 @@ class JobOperations:
 
     def compile(
         self,
-        job: CommandJob,
+        job: CommandJob | FunctionJob,
         *,
         name: str | None = None,
         compute: str | None = None,
@@ -96,10 +97,7 @@ class JobOperations:
         from jobsdk.job.command import CommandJob
 
         if not isinstance(job, CommandJob):
-            raise JobsdkError(
-                f"only a job can be submitted, not an object of type {type(job).__name__}. "
-                "Fix: make one with command(...) or load_job(...)"
-            )
+            job = _job_of_function(job)
         job = copy.deepcopy(job)
         if name is not None:
             job.name = name
@@ -171,8 +169,12 @@ class JobOperations:
         History().record(run.folder)
         return Run(run.folder)
 
-    def validate(self, job: CommandJob, *, strict: bool = False) -> Validation:
+    def validate(self, job: CommandJob | FunctionJob, *, strict: bool = False) -> Validation:
         """Everything that is wrong or doubtful about a job, and what its compute makes of it, without network."""
+        from jobsdk.job.command import CommandJob
+
+        if not isinstance(job, CommandJob):
+            job = _job_of_function(job)
         findings = job.findings(strict=strict)
         if any(finding.is_error for finding in findings):
             return Validation(findings)  # the compute would only repeat it
@@ -418,9 +420,23 @@ class MLClient:
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"jobsdk has no MLClient().{name}. Fix: MLClient() runs jobs with its .jobs")
 
-    def create_or_update(self, job: CommandJob | Run, *, name: str | None = None, compute: str | None = None) -> Run:
+    def create_or_update(
+        self, job: CommandJob | FunctionJob | Run, *, name: str | None = None, compute: str | None = None
+    ) -> Run:
         """Submit a job, or keep the changes of a run; see `JobOperations.create_or_update`."""
         return self.jobs.create_or_update(job, name=name, compute=compute)
+
+
+def _job_of_function(job: object) -> CommandJob:
+    """The job that calls a function. Raises JobsdkError for anything else."""
+    from jobsdk.functions import FunctionJob
+
+    if isinstance(job, FunctionJob):
+        return job.job()
+    raise JobsdkError(
+        f"only a job can be submitted, not an object of type {type(job).__name__}. "
+        "Fix: make one with command(...), function(...) or load_job(...)"
+    )
 
 
 def _log(text: str) -> None:

@@ -166,11 +166,50 @@ class Run:
         self._index()
         return self
 
-    def result(self, timeout: float | None = None) -> Run:
-        """Wait for the end. Raises JobFailed unless the run has completed, TimeoutError after `timeout` seconds."""
+    def done(self) -> bool:
+        """Whether it has ended, however it has."""
+        return self.state().is_terminal
+
+    def result(self, timeout: float | None = None, *, all_ranks: bool = False) -> Any:
+        """Wait for the end. The run itself, or of a function what rank 0 returned; with `all_ranks` a list of what all
+        ranks did.
+
+        Raises JobFailed unless the run has completed, TimeoutError after `timeout` seconds; of a function what the rank
+        that failed first has raised, with its traceback there as the cause.
+        """
         self.wait(timeout)
-        self._raise_failure(("Completed",))
-        return self
+        if not self.is_of_function:
+            self._raise_failure(("Completed",))
+            return self
+        from jobsdk.functions import outcome
+
+        error = self.exception()
+        if error is not None:
+            raise error
+        if not all_ranks:
+            return outcome.value(self.folder, 0)
+        from jobsdk.bootstrap.contract import world_size
+
+        return [outcome.value(self.folder, rank) for rank in range(world_size(self.folder.plan()))]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end; what `result` would raise of it, None if it has completed."""
+        self.wait(timeout)
+        if self.report.get("status") == "Completed":
+            return None
+        error = None
+        if self.is_of_function:
+            from jobsdk.functions import outcome
+
+            error = outcome.exception(self.folder)
+        return error or self._failure()
+
+    @property
+    def is_of_function(self) -> bool:
+        """Whether the run calls a Python function, whose value `result` gives."""
+        from jobsdk.functions.outcome import PROPERTY
+
+        return PROPERTY in self.properties
 
     def stream(
         self,
@@ -249,11 +288,14 @@ class Run:
         History().record(self.folder)
 
     def _raise_failure(self, fine: tuple[str, ...]) -> None:
-        report = self.report
-        if report.get("status", "Lost") not in fine:
-            from jobsdk.card import text
+        if self.report.get("status", "Lost") not in fine:
+            raise self._failure()
 
-            raise JobFailed(text(report, self.name), report)
+    def _failure(self) -> JobFailed:
+        from jobsdk.card import text
+
+        report = self.report
+        return JobFailed(text(report, self.name), report)
 
 
 class _TextSink:
