@@ -106,7 +106,13 @@ def node_of(plan: Plan, rank: int) -> int:
 
 def gpus_of(plan: Plan, processes: int) -> int:
     """How many GPUs so many processes of one node take, 0 where the job does not say; of 0.5 each two share one."""
-    return -int(-(plan["gpus_per_process"] or 0) * processes // 1)
+    count = plan["gpus_per_process"] or 0
+    return -(-processes // sharers(count)) if 0 < count < 1 else int(count) * processes
+
+
+def sharers(share: float) -> int:
+    """How many processes have room on one GPU of which each takes a share below 1: 3 of 0.3."""
+    return int(1 / share + 1e-6)
 
 
 def processes(plan: Plan) -> Iterator[Process]:
@@ -323,6 +329,8 @@ class Contract:
         if process.role == "tuner":
             count = None  # DeepSpeed's launcher gives each process of a trial its GPU
         if count and facts.gpus:  # an index into the node's own list, never a number of ours: ids may be UUIDs
-            first = int(process.local_rank * count)  # of 0.5 two processes share one
+            first = process.local_rank // sharers(count) if count < 1 else int(process.local_rank * count)
             chosen["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpus[first : first + max(1, int(count))])
+            if "CUDA_VISIBLE_DEVICES" not in self._plan["environment"]:
+                chosen["JOBSDK_GPUS_PER_PROCESS"] = "%g" % count  # they are this process's alone, from device 0 on
         return chosen

@@ -16,6 +16,7 @@ from .client import ControlClient
 from .control import HEARTBEAT_TIMEOUT
 from .coordinator import HOLD, LONG_HOLD, Coordinator, Settings
 from .facts import facts_of
+from .first_output import FirstOutput
 from .lifeline import Lifeline
 from .loop import Loop, Timer
 from .requests import Requests
@@ -65,6 +66,7 @@ class NodeAgent:
         self._node = node
         self._loop = Loop()
         self._children: Dict[int, _Child] = {}
+        self._first_outputs: Dict[int, FirstOutput] = {}
         self._restart: Optional[int] = None  # which start of the job this is; not known before it is told
         self._begun = False
         self._signalled = False  # ranks that end from now on were ended by us
@@ -289,6 +291,13 @@ class NodeAgent:
         if process is None:
             return
         self._send("rank_started", t=started, node=self._node.rank, rank=process.rank, pid=pid)
+        restart, rank = self._restart, process.rank
+
+        def tell() -> None:
+            if self._restart == restart:
+                self._send("first_output", t=self._client.now(), node=self._node.rank, rank=rank)
+
+        self._first_outputs[pid] = FirstOutput(self._loop, log, tell)
         if self._plan["distribution"]["type"] == "mpi":
             from . import mpi_library
 
@@ -327,6 +336,8 @@ class NodeAgent:
             self._starter.adopt()
         for pid, status in ended.items():
             child = self._children.pop(pid, None)  # others are adopted grandchildren
+            if pid in self._first_outputs:
+                self._first_outputs.pop(pid).over()
             if child is not None:
                 self._child_ended(pid, child, status)
             elif self._shells is not None and self._shells.ended(pid, status):

@@ -15,6 +15,7 @@ from .channel import Message
 from .client import ControlClient
 from .control import HEARTBEAT_TIMEOUT
 from .facts import facts_of
+from .first_output import FirstOutput
 from .loop import Loop
 
 _JOIN_TIMEOUT = 60.0  # seconds; the control port is up before the launcher starts
@@ -95,6 +96,11 @@ class LaunchedRank:
             "host": socket.gethostname(),
         }  # fmt: skip
         self._client.send(dict(facts_of_rank, type="rank_started", restart=self._restart))
+
+        def tell() -> None:
+            self._client.send(dict(facts_of_rank, t=self._client.now(), type="first_output", restart=self._restart))
+
+        self._first_output = FirstOutput(self._loop, self._log, tell)
         if self._mpirun is not None and self._mpirun.family and expected > 1:
             mpi_library.Watch(self._loop, self._pid, self._judge_library)
 
@@ -112,6 +118,7 @@ class LaunchedRank:
     def _child_ended(self) -> None:
         for pid, status in processes.reap().items():
             if pid == self._pid:
+                self._first_output.over()
                 code, signum = processes.exit_code(status)
                 failed = bool(code) and not self._stopped
                 words = self._autopsy.of(pid, self._log, code, signum) if failed and self._autopsy else {}

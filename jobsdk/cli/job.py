@@ -18,6 +18,7 @@ from jobsdk.cli.lazy import LazyGroup
         "list": ("jobsdk.cli.look:list_runs", "List runs, the newest first."),
         "stream": ("jobsdk.cli.look:stream", "Show what a run's ranks write, until its end."),
         "logs": ("jobsdk.cli.look:logs", "Show what a run's ranks have written."),
+        "timeline": ("jobsdk.cli.timeline:timeline", "Show where a run's time went."),
         "stacks": ("jobsdk.cli.stacks:stacks", "Show where a run's ranks are."),
         "wait": ("jobsdk.cli.look:wait", "Wait for a run's end."),
         "cancel": ("jobsdk.cli.manage:cancel", "End a run."),
