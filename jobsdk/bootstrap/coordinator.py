@@ -17,6 +17,7 @@ from .rendezvous import Rendezvous
 from .rounds import Round
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from .ray_cluster import Assembly
     from .secrets import Redactor
     from .shell_relay import Relay
 
@@ -75,6 +76,7 @@ class Coordinator:
         self._used = settings.used
         self._secrets: Optional[Redactor] = None
         self._relay: Optional[Relay] = None
+        self._assembly: Optional[Assembly] = None
         self._restarts: List[Dict[str, Any]] = []
         if settings.restart:
             self._restarts = [event["summary"] for event in events.of(settings.run_dir, "restart")]
@@ -149,8 +151,15 @@ class Coordinator:
             self._fail(message)
         elif now.reason is None and self._work_is_done():
             self._stop("complete")
+        if now.told_to_stop:
+            self._tell_to_stop()
         if peer.kind == "rank":
             peer.send({"type": "noted"})
+
+    def _on_clustered(self, peer: Peer, message: Message) -> None:
+        """A node has joined the Ray cluster."""
+        if self._phase == RUNNING and self._round.reason is None and self._assembly is not None:
+            self._assembly.joined(peer.number)
 
     def _on_warning(self, peer: Peer, message: Message) -> None:
         self._event("warning", node=peer.number, message=message["message"])
@@ -288,6 +297,27 @@ class Coordinator:
         self._event("started", master_addr=message["addresses"][0], master_port=message["ports"][0][0],
                     restart=self._round.number)  # fmt: skip
         self._server.broadcast(message)
+        if contract.has_cluster(self._plan):
+            self._assemble()
+
+    def _assemble(self) -> None:
+        from .ray_cluster import Assembly
+
+        self._assembly = Assembly(
+            self._loop, self._plan, self._hosts, self._tell_nodes,
+            lambda text, missing: self._event("waiting", message=text, missing=missing[:50]), self._not_assembled,
+        )  # fmt: skip
+
+    def _not_assembled(self, text: str, missing: List[int]) -> None:
+        self._fail({"t": time.time(), "node": missing[0], "rank": None, "exit_code": exits.LOST, "class": "ray_missing",
+                    "message": text, "host": self._hosts.get(missing[0])})  # fmt: skip
+
+    def _tell_nodes(self, node: Optional[int], message: Message) -> None:
+        """One node, or all of them."""
+        if node is None:
+            self._server.broadcast(message)
+        else:
+            self._tell_node(node, message)
 
     def _start_message(self) -> Message:
         """What all nodes are told, the same for each: a thousand of them are told in a moment."""
@@ -316,7 +346,10 @@ class Coordinator:
         return any(one.rank not in self._round.ends for one in contract.node_processes(self._plan, node))
 
     def _work_is_done(self) -> bool:
-        """Parameter servers, and workers that serve a chief, never end by themselves: others' ends count."""
+        """Parameter servers, workers that serve a chief, and a Ray cluster never end by themselves: others' ends
+        count."""
+        if self._assembly is not None:
+            return 0 in self._round.ends and self._round.ends[0]["exit_code"] == 0
         if self._plan["distribution"].get("parameter_servers", 0) == 0:
             return False
         chief, ends = self._plan["distribution"]["chief"], self._round.ends
@@ -399,12 +432,25 @@ class Coordinator:
         self._round.stopped_at = time.time()
         self._pause.cancel()
         self._rendezvous.close()
+        if self._assembly is not None:
+            self._assembly.close()
         if reason != "complete":
             self._event("stopping", reason=reason, message=self._likely_cause())
-        self._server.broadcast({"type": "stop", "reason": reason})
+        self._tell_to_stop()
         if self._phase == PAUSING:
             self._round.quiet.update(self._nodes)
         self._check_end()
+
+    def _tell_to_stop(self) -> None:
+        """All nodes; of a Ray cluster first node 0, as long as the command there may need the others for its end."""
+        now = self._round
+        if self._assembly is None or self._phase != RUNNING or 0 not in now.living() or now.told_to_stop:
+            self._server.broadcast({"type": "stop", "reason": now.reason})
+        else:
+            now.told_to_stop = True
+            self._tell_node(0, {"type": "stop", "reason": now.reason})
+            again = lambda: self._tell_to_stop() if now is self._round else None  # noqa: E731
+            self._loop.later(self._plan["grace_s"] / 2, again)
 
     def _likely_cause(self) -> Optional[str]:
         """What the report will most likely say: to be told at once, while ranks may still need their grace time."""

@@ -92,17 +92,27 @@ def error_file(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str
 
 def reports(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
     """What a rank reports of its progress, a JSON object a line: see `jobsdk.train`. It travels as logs do."""
-    return "%s/rank-%d%s.reports.log" % (node_logs(run_dir, node_rank), rank, _after(restart))
+    return "%s/reports-%d%s.log" % (node_logs(run_dir, node_rank), rank, _after(restart))
+
+
+def times(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
+    """When a rank's log was how long: see `log_clock`."""
+    return "%s/times-%d%s.log" % (node_logs(run_dir, node_rank), rank, _after(restart))
 
 
 def result(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
     """What a rank's function has returned or raised: see `jobsdk.functions`. It travels as logs do."""
-    return "%s/rank-%d%s.result.log" % (node_logs(run_dir, node_rank), rank, _after(restart))
+    return "%s/result-%d%s.log" % (node_logs(run_dir, node_rank), rank, _after(restart))
 
 
 def launcher_log(run_dir: str, node_rank: int, restart: int = 0) -> str:
     """The output of mpirun or the deepspeed launcher itself."""
     return "%s/launcher%s.log" % (node_logs(run_dir, node_rank), _after(restart))
+
+
+def ray_log(run_dir: str, node_rank: int, restart: int = 0) -> str:
+    """The output of the node's `ray start`."""
+    return "%s/ray%s.log" % (node_logs(run_dir, node_rank), _after(restart))
 
 
 def preload_log(run_dir: str, node_rank: int, restart: int = 0) -> str:
@@ -117,6 +127,11 @@ def _after(restart: int) -> str:
 def armed(run_dir: str) -> str:
     """The folder on the ranks' PYTHONPATH that makes each Python able to say where it is."""
     return "%s/%s" % (run_dir, _ARMED)
+
+
+def helpers(run_dir: str) -> str:
+    """The last folder on the ranks' sys.path, with `jobsdk.train` for where jobsdk is not installed."""
+    return run_dir + "/python-helpers"
 
 
 def python_path(run_dir: str, given: str) -> str:

@@ -1,46 +1,59 @@
-"""When a rank writes its first line: the moment at which the user's own program has begun."""
+"""When a rank has written what: its first line, and from time to time how long its log was.
+
+Logs hold what ranks write, unchanged, and so no times. `times-R.log` beside each has lines `TIME SIZE`: at that
+time (seconds since 1970) the log had so many bytes. By it the logs of several ranks can be shown in one order.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from typing import Callable
 
 from .loop import Loop
 
-_SOONEST, _LATEST = 0.01, 0.5  # seconds between two looks
+_SOONEST, _UNTIL_FIRST = 0.01, 0.1  # seconds between two looks, at the beginning and until the first line
+_BUSY, _LATEST, _PART = 0.5, 10.0, 0.005  # after it: at least, at most, and as a part of the time since the start
 
 
-class FirstOutput:
-    """Looks at a rank's log, ever more rarely, and calls `tell` once there is something in it."""
+class LogClock:
+    """Looks at a rank's log, ever more rarely; calls `tell` once there is something in it."""
 
-    def __init__(self, loop: Loop, log: str, tell: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, log: str, times: str, tell: Callable[[], None]) -> None:
         self._loop = loop
         self._log = log
+        self._times = times
         self._tell = tell
+        self._began = time.monotonic()
+        self._size = 0
         self._pause = _SOONEST
-        self._again()
+        self._timer = loop.later(self._pause, self._again)
 
     def _again(self) -> None:
-        self._timer = self._loop.later(self._pause, self._look)
-        self._pause = min(_LATEST, self._pause * 1.2)
+        self._look()
+        if self._size:
+            self._pause = min(_LATEST, max(_BUSY, (time.monotonic() - self._began) * _PART))
+        else:
+            self._pause = min(_UNTIL_FIRST, self._pause * 1.2)
+        self._timer = self._loop.later(self._pause, self._again)
 
     def _look(self) -> None:
-        if _has_any(self._log):
-            self._timer.cancel()
+        try:
+            size = os.stat(self._log).st_size
+        except OSError:
+            return
+        if size == self._size:
+            return
+        if not self._size:
             self._tell()
-        else:
-            self._again()
+        self._size = size
+        try:
+            with open(self._times, "ab", buffering=0) as file:
+                file.write(b"%.3f %d\n" % (time.time(), size))
+        except OSError:
+            pass  # a full disk
 
     def over(self) -> None:
-        """The rank has ended: look once more."""
-        if not self._timer.cancelled:
-            self._timer.cancel()
-            if _has_any(self._log):
-                self._tell()
-
-
-def _has_any(path: str) -> bool:
-    try:
-        return os.stat(path).st_size > 0
-    except OSError:
-        return False
+        """The rank has ended: look for the last time."""
+        self._timer.cancel()
+        self._look()

@@ -16,14 +16,15 @@ from .client import ControlClient
 from .control import HEARTBEAT_TIMEOUT
 from .coordinator import HOLD, LONG_HOLD, Coordinator, Settings
 from .facts import facts_of
-from .first_output import FirstOutput
 from .lifeline import Lifeline
+from .log_clock import LogClock
 from .loop import Loop, Timer
 from .requests import Requests
 from .start import Starter
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from .mpi_library import Library
+    from .ray_cluster import Member
     from .shell_sessions import Sessions
     from .whereabouts import Whereabouts
 
@@ -66,7 +67,7 @@ class NodeAgent:
         self._node = node
         self._loop = Loop()
         self._children: Dict[int, _Child] = {}
-        self._first_outputs: Dict[int, FirstOutput] = {}
+        self._clocks: Dict[int, LogClock] = {}
         self._restart: Optional[int] = None  # which start of the job this is; not known before it is told
         self._begun = False
         self._signalled = False  # ranks that end from now on were ended by us
@@ -79,6 +80,7 @@ class NodeAgent:
         self._autopsy: Optional[Autopsy] = None
         self._whereabouts: Optional[Whereabouts] = None
         self._shells: Optional[Sessions] = None
+        self._ray: Optional[Member] = None
         self._shells_opened = 0
         self._orphaned = False  # the local supervisor has gone
         self._code: Optional[int] = None
@@ -121,6 +123,7 @@ class NodeAgent:
             loop.run()
         finally:
             processes.kill_descendants()
+            self._leave_cluster()
             if self._shells is not None:
                 from . import shims
 
@@ -158,7 +161,13 @@ class NodeAgent:
 
     def _ports(self) -> List[int]:
         """Free ports for this node's ranks: TensorFlow's tasks have one each."""
-        needed = len(self._ranks()) if self._plan["distribution"]["type"] == "tensorflow" else 1
+        kind, needed = self._plan["distribution"]["type"], 1
+        if kind == "tensorflow":
+            needed = len(self._ranks())
+        elif kind == "ray":
+            from . import ray_cluster
+
+            needed = ray_cluster.PORTS
         return network.free_ports(max(1, needed))
 
     def _ranks(self) -> List[int]:
@@ -182,6 +191,8 @@ class NodeAgent:
             self._whereabouts_now().take(message["number"], message["places"])
         elif kind == "shell":
             self._shell(message)
+        elif kind == "ray":
+            self._go_on(message["what"])
         elif kind == "finish" and self._coordinator is None:
             self._job_ended(message["exit_code"])
         elif kind == "refused":
@@ -204,6 +215,7 @@ class NodeAgent:
         self._deadline = self._stopped_at = self._starter = self._autopsy = self._shells = None
         self._asked.clear()
         self._check_again.cancel()
+        self._leave_cluster()
         self._prepare_metrics()
         self._send("ready", ports=self._ports())
 
@@ -250,14 +262,48 @@ class NodeAgent:
         try:
             if contract.has_shell(self._plan):
                 self._shells = self._new_shells(self._starter.prepare_shell(facts), facts.addresses[node.rank])
-            self._starter.start(facts)
+            if contract.has_cluster(self._plan):
+                self._join_cluster(facts)
+            else:
+                self._starter.start(facts)
         except OSError as error:
-            text = "node %d cannot start its processes: %s" % (node.rank, error)
-            self._failed(exits.NOT_STARTED, text, **{"class": "bootstrap_error"})
+            self._cannot_start(error)
             return
         if self._plan["hang_timeout_s"]:
             self._whereabouts_now().watch(self._plan["hang_timeout_s"], self._logs)
         self._check_quiet()
+
+    def _join_cluster(self, facts: contract.Facts) -> None:
+        """Be ready for a Ray cluster: its head is the first to start."""
+        from .ray_cluster import Member
+
+        node = self._node
+        self._ray = Member(self._plan, node.rank, facts, node.nodes_here if node.lifeline else 0, node.token)
+        self._ray.prepare()
+        if node.rank == 0:
+            self._go_on("join")
+
+    def _go_on(self, what: str) -> None:
+        """The nodes are to join the Ray cluster, or all have, and node 0 is to run the command."""
+        if self._ray is None or self._starter is None or self._signalled:
+            return
+        try:
+            if what == "run":
+                self._starter.start(self._ray.facts)
+            elif self._ray.pid is None:
+                pid = self._ray.start(self._loop, lambda: self._send("clustered"))
+                self._began_process(pid, None, self._ray.log)
+        except OSError as error:
+            self._cannot_start(error)
+
+    def _leave_cluster(self) -> None:
+        if self._ray is not None:
+            self._ray.close()
+            self._ray = None
+
+    def _cannot_start(self, error: OSError) -> None:
+        text = "node %d cannot start its processes: %s" % (self._node.rank, error)
+        self._failed(exits.NOT_STARTED, text, **{"class": "bootstrap_error"})
 
     def _shell(self, message: Message) -> None:
         """Another process of the job has a command run here."""
@@ -297,7 +343,8 @@ class NodeAgent:
             if self._restart == restart:
                 self._send("first_output", t=self._client.now(), node=self._node.rank, rank=rank)
 
-        self._first_outputs[pid] = FirstOutput(self._loop, log, tell)
+        times = layout.times(self._node.run_dir, self._node.rank, rank, restart or 0)
+        self._clocks[pid] = LogClock(self._loop, log, times, tell)
         if self._plan["distribution"]["type"] == "mpi":
             from . import mpi_library
 
@@ -336,8 +383,8 @@ class NodeAgent:
             self._starter.adopt()
         for pid, status in ended.items():
             child = self._children.pop(pid, None)  # others are adopted grandchildren
-            if pid in self._first_outputs:
-                self._first_outputs.pop(pid).over()
+            if pid in self._clocks:
+                self._clocks.pop(pid).over()
             if child is not None:
                 self._child_ended(pid, child, status)
             elif self._shells is not None and self._shells.ended(pid, status):
@@ -381,6 +428,11 @@ class NodeAgent:
         return dict(words, failed_before=at) if words["error"] else {}
 
     def _launcher_ended(self, pid: int, child: _Child, code: int, signum: Optional[int], failed: bool) -> None:
+        if self._ray is not None and not self._signalled:
+            how = failure.describe(code, signum)
+            text = "Ray on node %d ended while the job ran: %s" % (self._node.rank, self._ray.last_words() or how)
+            self._failed(code or exits.LOST, text, pid=pid, signal=signum, **{"class": "ray_ended"})
+            return
         if not failed:
             return
         what = "%s on node %d %s" % (launchers.name(self._plan), self._node.rank, failure.describe(code, signum))
@@ -447,6 +499,7 @@ class NodeAgent:
 
     def _check_quiet(self) -> None:
         running = bool(self._children or (self._shells is not None and self._shells.living()))
+        running = running or (self._ray is not None and not self._signalled)  # it is to join, or to wait for the others
         if self._quiet or (running and self._deadline is None):
             return
         left = processes.descendants(os.getpid())
@@ -465,11 +518,20 @@ class NodeAgent:
                 processes.send(left, signal.SIGKILL)
                 processes.strike()
             else:  # some may have been started since the last look
-                unasked = [pid for pid in left if pid not in self._asked and not self._ends_by_itself(pid)]
+                spared = self._spared()
+                unasked = [pid for pid in left if pid not in self._asked | spared and not self._ends_by_itself(pid)]
                 processes.send(unasked, signal.SIGTERM)
                 self._asked.update(unasked)
             self._check_again.cancel()
             self._check_again = self._loop.later(0.02, self._check_quiet)
+
+    def _spared(self) -> Set[int]:
+        """Of a Ray cluster what is not told to end: all while the command may still need it, for half the grace time,
+        and then what `ray start` ends by itself."""
+        if self._ray is None or self._deadline is None or self._ray.pid not in self._children:
+            return set()
+        is_needed = len(self._children) > 1 and self._deadline - time.monotonic() > self._plan["grace_s"] / 2
+        return self._ray.own() | ({self._ray.pid} if is_needed else set())
 
     def _ends_by_itself(self, pid: int) -> bool:
         """mpirun ends when its ranks do, and Open MPI 4 crashes on a SIGTERM meanwhile: it has half the grace time."""

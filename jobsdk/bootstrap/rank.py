@@ -15,7 +15,7 @@ from .channel import Message
 from .client import ControlClient
 from .control import HEARTBEAT_TIMEOUT
 from .facts import facts_of
-from .first_output import FirstOutput
+from .log_clock import LogClock
 from .loop import Loop
 
 _JOIN_TIMEOUT = 60.0  # seconds; the control port is up before the launcher starts
@@ -100,7 +100,8 @@ class LaunchedRank:
         def tell() -> None:
             self._client.send(dict(facts_of_rank, t=self._client.now(), type="first_output", restart=self._restart))
 
-        self._first_output = FirstOutput(self._loop, self._log, tell)
+        times = layout.times(self._run_dir, node, self._process.rank, self._restart)
+        self._clock = LogClock(self._loop, self._log, times, tell)
         if self._mpirun is not None and self._mpirun.family and expected > 1:
             mpi_library.Watch(self._loop, self._pid, self._judge_library)
 
@@ -118,7 +119,7 @@ class LaunchedRank:
     def _child_ended(self) -> None:
         for pid, status in processes.reap().items():
             if pid == self._pid:
-                self._first_output.over()
+                self._clock.over()
                 code, signum = processes.exit_code(status)
                 failed = bool(code) and not self._stopped
                 words = self._autopsy.of(pid, self._log, code, signum) if failed and self._autopsy else {}

@@ -19,6 +19,8 @@ from jobsdk.cli.lazy import LazyGroup
         "stream": ("jobsdk.cli.look:stream", "Show what a run's ranks write, until its end."),
         "logs": ("jobsdk.cli.look:logs", "Show what a run's ranks have written."),
         "timeline": ("jobsdk.cli.timeline:timeline", "Show where a run's time went."),
+        "metrics": ("jobsdk.cli.look:metrics", "Show what a run's ranks have reported."),
+        "report": ("jobsdk.cli.report:report", "Write a run as one HTML file."),
         "stacks": ("jobsdk.cli.stacks:stacks", "Show where a run's ranks are."),
         "wait": ("jobsdk.cli.look:wait", "Wait for a run's end."),
         "cancel": ("jobsdk.cli.manage:cancel", "End a run."),

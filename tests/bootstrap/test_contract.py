@@ -104,7 +104,7 @@ def test_everything_a_single_pytorch_process_gets() -> None:
         "JOBSDK_RUN_NAME": "run", "JOBSDK_RUN_DIR": "/run", "JOBSDK_RESTART_COUNT": "0",
         "PYTHONPATH": "/run/python-armed",
         "MLFLOW_TRACKING_URI": "file:///run/mlruns", "MLFLOW_RUN_ID": "run", "MLFLOW_EXPERIMENT_NAME": "Default",
-        "JOBSDK_REPORTS": "/run/logs/node-0/rank-0.reports.log", "JOBSDK_RESULT": "/run/logs/node-0/rank-0.result.log",
+        "JOBSDK_REPORTS": "/run/logs/node-0/reports-0.log", "JOBSDK_RESULT": "/run/logs/node-0/result-0.log",
             "MLFLOW_EXPERIMENT_ID": "0", "MLFLOW_ALLOW_FILE_STORE": "true",
     }  # fmt: skip
 

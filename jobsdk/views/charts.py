@@ -1,0 +1,81 @@
+"""Charts as SVG: the phases of a run, and the curve of a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+from jobsdk.metrics import Point
+from jobsdk.timeline import PHASES, Timeline
+from jobsdk.views.markup import Markup, joined, tag
+
+_LABELS, _WIDTH, _ROW = 110, 760, 22
+_MOST = 400  # points of a curve that are drawn
+
+
+def timeline(found: Timeline) -> Markup:
+    """A bar for each phase where it lies in the whole."""
+    begin, whole = found.phases[0].begin if found.phases else 0.0, found.seconds or 1.0
+    scale = (_WIDTH - _LABELS - 150) / whole
+    rows = []
+    for at, phase in enumerate(found.phases):
+        y = at * _ROW
+        who = f", rank {phase.rank} last" if phase.rank is not None else ""
+        who = who or (f", node {phase.node} last" if phase.node is not None else "")
+        x, width = _LABELS + (phase.begin - begin) * scale, max(1.0, phase.seconds * scale)
+        rows.append(
+            tag(
+                "g",
+                tag("title", PHASES[phase.name]),
+                tag("text", phase.name, x=0, y=y + 15),
+                tag(
+                    "rect",
+                    x=f"{x:.1f}",
+                    y=y + 4,
+                    width=f"{width:.1f}",
+                    height=_ROW - 8,
+                    rx=2,
+                    class_="unattributed" if phase.name == "unattributed" else None,
+                ),
+                tag("text", f"{phase.seconds:.3f} s{who}", x=f"{x + width + 6:.1f}", y=y + 15, class_="dim"),
+            )
+        )
+    height = len(found.phases) * _ROW + 2
+    return tag(
+        "svg", *rows, viewBox=f"0 0 {_WIDTH} {height}", width=_WIDTH, height=height, role="img",
+        aria_label="launch timeline",
+    )  # fmt: skip
+
+
+def curve(name: str, points: Sequence[Point]) -> Markup:
+    """A metric over its steps; of many points an even choice."""
+    drawn = sorted(point for point in points if isfinite(point.value))
+    drawn = drawn[:: max(1, len(drawn) // _MOST)] + drawn[-1:]
+    width, height, left, top = 360, 160, 66, 22
+    if not drawn:
+        return tag("div", tag("b", name), " has no number")
+    xs, ys = [point.step for point in drawn], [point.value for point in drawn]
+    low, high, first, last = min(ys), max(ys), min(xs), max(xs)
+
+    def place(x: float, y: float) -> str:
+        across = (x - first) / ((last - first) or 1) * (width - left - 8)
+        up = (y - low) / ((high - low) or 1) * (height - top - 24)
+        return f"{left + across:.1f},{height - 22 - up:.1f}"
+
+    return tag(
+        "svg",
+        tag("text", name, x=left, y=14),
+        tag("line", x1=left, x2=left, y1=top, y2=height - 22, class_="axis"),
+        tag("line", x1=left, x2=width - 8, y1=height - 22, y2=height - 22, class_="axis"),
+        tag("text", f"{high:.4g}", x=left - 6, y=top + 8, text_anchor="end", class_="dim"),
+        tag("text", f"{low:.4g}", x=left - 6, y=height - 22, text_anchor="end", class_="dim"),
+        tag("text", first, x=left, y=height - 6, class_="dim"),
+        tag("text", last, x=width - 8, y=height - 6, text_anchor="end", class_="dim"),
+        tag("polyline", points=" ".join(place(x, y) for x, y in zip(xs, ys, strict=True)), class_="line"),
+        viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label=f"curve of {name}",
+    )  # fmt: skip
+
+
+def curves(metrics: dict[str, list[Point]]) -> Markup:
+    """All metrics side by side."""
+    return tag("div", joined(curve(name, points) for name, points in metrics.items()), class_="curves")

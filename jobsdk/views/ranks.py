@@ -1,0 +1,93 @@
+"""How each rank of a run is, by the run's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from jobsdk.bootstrap import contract
+
+#: In the order of how bad they are, each with its meaning.
+STATES: Mapping[str, str] = {
+    "failed": "ended with a code other than 0, or by a signal that was not ours",
+    "lost": "was never heard of again",
+    "stopped": "was ended because another one failed, or on request",
+    "waiting": "has not been started",
+    "running": "runs",
+    "completed": "ended with code 0",
+}
+
+
+class RankState(NamedTuple):
+    """One rank: where it is, and how it is or ended."""
+
+    rank: int
+    node: int
+    local_rank: int
+    role: str
+    host: str | None
+    pid: int | None
+    state: str
+    exit_code: int | None
+    signal: int | None
+
+
+class Ranks:
+    """Feed it events in their order; `states()` is what they say so far."""
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        self._processes = list(contract.processes(dict(plan))) if plan else []
+        self._hosts: dict[int, str] = {}
+        self._pids: dict[int, int] = {}
+        self._ends: dict[int, tuple[int, int | None, bool]] = {}
+        self._is_stopping = self._is_over = False
+
+    def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Take in more events."""
+        for event in events:
+            kind = event["event"]
+            if kind in ("node_joined", "bootstrap_up") and "host" in event:
+                self._hosts[event["node"]] = event["host"]
+            elif kind == "rank_started":
+                self._pids[event["rank"]] = event["pid"]
+            elif kind == "rank_ended":
+                code, signal = event["exit_code"], event.get("signal")
+                # A rank that fails after the first one may die of it; one that is signalled then was by us.
+                self._ends[event["rank"]] = code, signal, self._is_stopping and signal in (9, 15)
+            elif kind in ("stopping", "cancel_requested"):
+                self._is_stopping = True
+            elif kind == "restart":
+                self._pids, self._ends = {}, {}
+                self._is_stopping = False
+            elif kind == "ended":
+                self._is_over = True
+
+    def states(self) -> list[RankState]:
+        """Every rank in order."""
+        return [self._state(process) for process in self._processes]
+
+    def _state(self, process: contract.Process) -> RankState:
+        code, signal, was_stopped = self._ends.get(process.rank, (None, None, False))
+        if code is None:
+            is_begun = process.rank in self._pids
+            state = ("stopped" if self._is_stopping else "lost") if self._is_over and is_begun else ""
+            state = state or ("running" if is_begun else "waiting")
+        else:
+            state = "completed" if code == 0 else "stopped" if was_stopped else "failed"
+        return RankState(
+            process.rank,
+            process.node_rank,
+            process.local_rank,
+            process.role,
+            self._hosts.get(process.node_rank),
+            self._pids.get(process.rank),
+            state,
+            code,
+            signal,
+        )
+
+
+def counted(states: Iterable[RankState]) -> dict[str, int]:
+    """How many ranks are in each state that any is in, the worst first."""
+    found = [state.state for state in states]
+    return {name: found.count(name) for name in STATES if name in found}

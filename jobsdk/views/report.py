@@ -1,0 +1,187 @@
+"""A run as one HTML file that needs nothing else: to be attached to a ticket, or kept."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jobsdk import __version__, card, timeline
+from jobsdk.bootstrap import layout
+from jobsdk.explain import Explanation
+from jobsdk.run import Run
+from jobsdk.views import charts
+from jobsdk.views.markup import STYLE, Markup, joined, tag, text
+from jobsdk.views.ranks import Ranks, RankState, counted
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_LOGS = 40  # ranks whose logs are taken along
+_LAST_LINES = 300
+_LAST_BYTES = 64 << 10
+_BADGES = {"Completed": "completed", "Failed": "failed", "TimedOut": "failed", "Lost": "lost", "Canceled": "stopped"}
+
+
+def document(run: Run) -> str:
+    """The whole file, of a run that has ended or goes on."""
+    plan, events = run.folder.plan(), run.folder.events()
+    ranks = Ranks(plan)
+    ranks.feed(events)
+    states = ranks.states()
+    sections = [
+        _head(run, states),
+        _cause(run),
+        _section("Ranks", grid(states, lambda state: _last_line(run, state))),
+        _section("Where the time went", charts.timeline(timeline.of_run(run.folder))),
+        _section("Metrics", charts.curves(run.metrics)) if run.metrics else None,
+        _section("Warnings", _lines(event["message"] for event in events if event["event"] == "warning")),
+        _section("Logs", *_logs(run, states)),
+        _section("The job", *_job(run, plan)),
+    ]
+    made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    foot = tag("p", f"made by jobsdk {__version__} at {made} on {os.uname().nodename}", class_="dim")
+    page = tag(
+        "html",
+        tag(
+            "head",
+            Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+            # Nothing in it is a script, and nothing is fetched, whatever the job has written.
+            Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+            tag("title", f"{run.name}: {run.status}"),
+            tag("style", Markup(STYLE)),
+        ),
+        tag("body", *sections, foot),
+        lang="en",
+    )
+    return f"<!doctype html>\n{page}\n"
+
+
+def _section(title: str, *content: Markup | None) -> Markup | None:
+    there = [one for one in content if one]
+    return joined([tag("h2", title), *there]) if there else None
+
+
+def _head(run: Run, states: Sequence[RankState]) -> Markup:
+    state = run.state()
+    facts = {
+        "message": state.message,
+        "exit code": state.exit_code,
+        "compute": run.compute,
+        "layout": f"{run.nodes} nodes, {run.processes} processes, {run.distribution or 'no distribution'}",
+        "ranks": ", ".join(f"{count} {name}" for name, count in counted(states).items()),
+        "created": run.creation_context.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
+        "restarts": state.restarts or None,
+        "experiment": run.experiment_name,
+        "command": run.command,
+        "description": run.description,
+        "tags": ", ".join(f"{key}={value}" for key, value in run.tags.items()),
+    }
+    name = tag("p", run.name, class_="dim") if run.name != run.display_name else None
+    badge = tag("span", state.status, class_=f"badge {_BADGES.get(state.status, 'running')}")
+    return joined([tag("h1", run.display_name, " ", badge), name, _table(facts)])
+
+
+def _table(facts: dict[str, Any]) -> Markup:
+    rows = (tag("tr", tag("th", name), tag("td", value)) for name, value in facts.items() if value not in (None, ""))
+    return tag("table", *rows)
+
+
+def _cause(run: Run) -> Markup | None:
+    report = run.report
+    if not report or report.get("status") == "Completed":
+        return None
+    return _section("What went wrong", tag("pre", card.text(report, run.name), class_="card"))
+
+
+def _lines(lines: Iterator[Any]) -> Markup | None:
+    found = "\n".join(map(str, lines))
+    return tag("pre", found) if found else None
+
+
+def grid(states: Sequence[RankState], said: Any = lambda state: "") -> Markup:
+    """A cell for each rank, node by node; `said` gives what a rank wrote last."""
+    nodes: dict[int, list[RankState]] = {}
+    for state in states:
+        nodes.setdefault(state.node, []).append(state)
+    return tag(
+        "div",
+        *(
+            tag(
+                "div",
+                tag("span", f"node {node}", title=members[0].host),
+                *(
+                    tag("div", state.rank, class_=f"cell {state.state}", title=_title(state, said(state)))
+                    for state in members
+                ),
+                class_="node",
+            )
+            for node, members in nodes.items()
+        ),
+        class_="grid",
+    )
+
+
+def _title(state: RankState, last: str) -> str:
+    words = [f"rank {state.rank}: {state.state}"]
+    if state.host:
+        words.append(f"host {state.host}")
+    if state.pid:
+        words.append(f"pid {state.pid}")
+    if state.exit_code is not None:
+        words.append(f"exit code {state.exit_code}")
+    return ", ".join(words) + (f"\n{last}" if last else "")
+
+
+def _path(run: Run, state: RankState) -> str:
+    restarts = run.folder.recorded_state().restarts
+    return layout.rank_log(str(run.folder.path), state.node, state.rank, restarts)
+
+
+def _tail(path: str, size: int) -> str:
+    try:
+        with open(path, "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - size))
+            data = file.read()
+    except OSError:
+        return ""
+    if end > size:
+        data = data[data.find(b"\n") + 1 :]
+    return data.decode("utf-8", "replace")
+
+
+def _last_line(run: Run, state: RankState) -> str:
+    lines = _tail(_path(run, state), 2048).split("\n")
+    return next((line.strip()[-200:] for line in reversed(lines) if line.strip()), "")
+
+
+def _logs(run: Run, states: Sequence[RankState]) -> Iterator[Markup]:
+    """The ends of the logs: first of those that failed, then in order; not of more ranks than anybody reads."""
+    cause = run.report.get("cause") or {}
+    order = sorted(states, key=lambda one: (one.rank != cause.get("rank"), one.state != "failed", one.rank))
+    for state in order[:_LOGS]:
+        whole = _tail(_path(run, state), _LAST_BYTES)
+        lines = whole.splitlines()[-_LAST_LINES:]
+        title = tag("summary", f"rank {state.rank} on node {state.node}: {state.state}")
+        body = tag("pre", "\n".join(lines)) if lines else tag("p", "it has written nothing", class_="dim")
+        yield tag("details", title, body, open=state.rank == cause.get("rank"))
+    if len(order) > _LOGS:
+        yield tag("p", f"and {len(order) - _LOGS} more ranks, whose logs are in {run.folder.logs}", class_="dim")
+
+
+def _job(run: Run, plan: dict[str, Any]) -> Iterator[Markup]:
+    job = run.folder.path / "job.yml"
+    if job.exists():
+        yield tag("details", tag("summary", "job.yml"), tag("pre", job.read_text("utf-8", "replace")))
+    if plan:
+        explained = Explanation(plan, run.compute, "cores of the node", {})
+        shown = explained.to_text(most=_LOGS)
+        yield tag("details", tag("summary", "the environment of each rank"), tag("pre", shown))
+    native = run.folder.read_json("native.json")
+    if native:
+        try:
+            spec = run.target.native(native)
+        except Exception:  # of a type that is not installed any more
+            spec = str(native)
+        yield tag("details", tag("summary", f"what the compute {run.compute} was given"), tag("pre", spec))
+    yield tag("p", text(str(run.folder.path)), class_="dim")

@@ -1,0 +1,64 @@
+"""When a rank has written what."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from jobsdk.bootstrap.log_clock import LogClock
+from jobsdk.bootstrap.loop import Loop
+from tests.bootstrap.runs import LocalRun, plan
+
+
+def lines(path: Path) -> list[tuple[float, int]]:
+    return [(float(line.split()[0]), int(line.split()[1])) for line in path.read_text().splitlines()]
+
+
+def test_the_first_line_is_told_once_and_sizes_are_noted(tmp_path: Path) -> None:
+    log, times = tmp_path / "log", tmp_path / "times"
+    told: list[int] = []
+    loop = Loop()
+    clock = LogClock(loop, str(log), str(times), lambda: told.append(log.stat().st_size))
+
+    def write() -> None:
+        log.write_bytes(b"one\n")
+        loop.later(0.0, more)
+
+    def more() -> None:
+        if not told:
+            loop.later(0.01, more)
+            return
+        log.write_bytes(b"one\ntwo\n")
+        clock.over()
+        loop.stop()
+
+    loop.later(0.0, write)
+    threading.Timer(30.0, loop.stop).start()
+    loop.run()
+    loop.close()
+    assert told == [4]
+    assert [size for _, size in lines(times)] == [4, 8]
+
+
+def test_what_is_never_written_is_not_told(tmp_path: Path) -> None:
+    loop = Loop()
+    told: list[int] = []
+    clock = LogClock(loop, str(tmp_path / "log"), str(tmp_path / "times"), lambda: told.append(1))
+    (tmp_path / "log").touch()
+    clock.over()
+    loop.close()
+    assert (told, (tmp_path / "times").exists()) == ([], False)
+
+
+def test_every_rank_of_a_job_has_its_clock(tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "run", plan("echo up; [ $RANK = 0 ] || echo more"))
+    assert run.wait() == 0
+    for rank, size in ((0, 3), (1, 8), (2, 8), (3, 8)):
+        found = lines(run.folder / f"logs/node-{rank // 2}/times-{rank}.log")
+        assert found[-1][1] == size
+    assert sorted((event["node"], event["rank"]) for event in run.events("first_output")) == [
+        (0, 0),
+        (0, 1),
+        (1, 2),
+        (1, 3),
+    ]

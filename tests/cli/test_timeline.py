@@ -1,0 +1,25 @@
+"""`jobsdk job timeline`."""
+
+from __future__ import annotations
+
+import json
+
+from .conftest import Jobsdk
+
+
+def test_the_phases_of_a_run(jobsdk: Jobsdk) -> None:
+    jobsdk("job", "create", "-f", "job.yml", "--name", "timed", "--set", "resources.instance_count=2", "--stream")
+    shown = jobsdk("job", "timeline", "timed")
+    assert shown.code == 0
+    assert shown.out.splitlines()[0].startswith("submit ")
+    assert "slowest node: " in shown.out
+    found = json.loads(jobsdk("job", "timeline", "timed", "-o", "json").out)
+    assert found["is_over"]
+    assert abs(sum(phase["seconds"] for phase in found["phases"]) - found["seconds"]) < 0.001
+    assert found["unattributed"] == 0
+
+
+def test_a_run_that_there_is_not(jobsdk: Jobsdk) -> None:
+    shown = jobsdk("job", "timeline", "nosuch")
+    assert shown.code == 2
+    assert "there is no run named 'nosuch'" in shown.err
