@@ -30,6 +30,7 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
         "compute": ("jobsdk.cli.compute:compute", "Where jobs can run."),
         "doctor": ("jobsdk.cli.doctor:doctor", "Say what is right and wrong with this machine, or with a job's nodes."),
         "azure-emulator": ("jobsdk.cli.emulator:emulator", "A local Azure ML, to test against without the cloud."),
+        "ui": ("jobsdk.cli.ui:ui", "Show the runs on a page of this machine."),
         "schema": ("jobsdk.cli.schema:schema", "Print the JSON Schema of job files."),
         "completion": ("jobsdk.cli.completion:completion", "Print the completion script of a shell."),
     },

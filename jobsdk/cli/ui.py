@@ -1,0 +1,30 @@
+"""`jobsdk ui`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port on 127.0.0.1.  [default: a free one]")
+@click.option("--open/--no-open", "opens", default=True, show_default=True, help="Open it in the browser.")
+def ui(port: int, opens: bool) -> None:
+    """Show the runs and what they do on a page of this machine, until Ctrl-C.
+
+    The page listens on 127.0.0.1 only, and its address holds a token: keep it to yourself.
+    """
+    from jobsdk.errors import JobsdkError
+
+    try:
+        from jobsdk.ui.serving import serve
+    except ImportError as error:
+        raise JobsdkError(f"the page cannot be shown: {error}. Fix: pip install 'jobsdk[ui]'") from None
+
+    def ready(address: str) -> None:
+        click.echo(address)
+        if opens:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    serve(port, ready)
