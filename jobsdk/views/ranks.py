@@ -52,8 +52,9 @@ class Ranks:
                 self._pids[event["rank"]] = event["pid"]
             elif kind == "rank_ended":
                 code, signal = event["exit_code"], event.get("signal")
-                # A rank that fails after the first one may die of it; one that is signalled then was by us.
-                self._ends[event["rank"]] = code, signal, self._is_stopping and signal in (9, 15)
+                # A launcher ends its ranks by itself, so that nobody says of them that we have.
+                was_stopped = event.get("stopped", False) or (self._is_stopping and signal in (9, 15))
+                self._ends[event["rank"]] = code, signal, was_stopped
             elif kind in ("stopping", "cancel_requested"):
                 self._is_stopping = True
             elif kind == "restart":

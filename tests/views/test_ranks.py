@@ -35,6 +35,7 @@ ALL = [started(rank) for rank in range(4)]
             [*ALL, ended(2, 7), event("stopping"), ended(0, 143, 15), ended(1, 137, 9), ended(3, 1)],
             ["stopped", "stopped", "failed", "failed"],
         ),
+        ([*ALL, {**ended(1, 143, 15), "stopped": True}], ["running", "stopped", "running", "running"]),
         ([*ALL, ended(2, 139, 11)], ["running", "running", "failed", "running"]),
         ([*ALL, event("ended", status="Lost")], ["lost"] * 4),
         ([*ALL, event("cancel_requested"), event("ended", status="Canceled")], ["stopped"] * 4),

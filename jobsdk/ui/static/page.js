@@ -194,6 +194,18 @@ function ranksOf(text) {  // "0,3-5" as "0,3,4,5"
 
 // -- one run -------------------------------------------------------------------------------------------------------
 
+function stacksText(ranks) {  // every process of each rank, with the frames of its threads, the innermost first
+  const lines = [];
+  for (const [rank, processes] of Object.entries(ranks)) for (const one of processes) {
+    lines.push(`rank ${rank}, pid ${one.pid}: ${one.command}` + (one.why ? ` (${one.why})` : ""));
+    for (const thread of one.threads || []) {
+      lines.push(`  ${thread.name}`);
+      for (const [name, file, number] of thread.frames) lines.push(`    ${name}  ${file}:${number}`);
+    }
+  }
+  return lines.join("\n");
+}
+
 class Page {
   constructor(name) {
     this.name = name;
@@ -225,7 +237,7 @@ class Page {
     act("stacks", answer => {
       const lines = [...answer.groups, "", ...(answer.nodes_missing || []).map(node => `node ${node} did not answer`)];
       $("where").replaceChildren(element("pre", {textContent: lines.join("\n")}),
-                                 element("pre", {textContent: JSON.stringify(answer.ranks, null, 1)}));
+                                 element("pre", {textContent: stacksText(answer.ranks)}));
       this.open("where");
     });
     $("download").href = this.api + "/download";

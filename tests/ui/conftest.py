@@ -1,0 +1,84 @@
+"""Runs to look at, and the page's server."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from jobsdk import MLClient, PyTorchDistribution, command
+from jobsdk.run import Run
+from jobsdk.ui.server import application
+
+TOKEN, PORT = "the-token", 8123
+EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+SCRIPT = f"""import json, os, sys, time
+rank, how = os.environ["RANK"], sys.argv[1]
+print("up", rank, {EVIL!r}, flush=True)
+with open(os.environ["JOBSDK_REPORTS"], "w") as file:
+    for step in range(5):
+        values = {{{"loss" + EVIL!r}: step / 10}}
+        print(json.dumps({{"t": time.time(), "rank": int(rank), "step": step, "metrics": values}}), file=file)
+if how == "fail" and rank == "2":
+    raise ValueError("bad batch " + {EVIL!r})
+if how != "end":
+    time.sleep(300)
+"""
+
+
+def submit(folder: Path, how: str) -> Run:
+    """A job of 2 nodes x 2 processes that ends, fails in rank 2, or waits."""
+    source = folder / "src"
+    source.mkdir(exist_ok=True)
+    (source / "work.py").write_text(SCRIPT)
+    job = command(
+        command=f"python work.py {how}",
+        code=source,
+        display_name=f"{how} {EVIL}",
+        experiment_name="looks",
+        environment_variables={"EVIL": EVIL},
+        distribution=PyTorchDistribution(process_count_per_instance=2),
+        instance_count=2,
+    )
+    return MLClient().jobs.create_or_update(job)
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    """A client of the page that has its token."""
+    app = application(TOKEN, PORT)
+    with TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers={"authorization": f"Bearer {TOKEN}"}) as one:
+        yield one
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Where a real `jobsdk ui` of this test's home listens, with the token."""
+    argv = [sys.executable, "-m", "jobsdk", "ui", "--no-open"]
+    server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=os.path.dirname(__file__))
+    assert server.stdout is not None
+    line = server.stdout.readline().strip()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{20,}", line)
+    yield line
+    server.send_signal(signal.SIGINT)
+    assert server.wait(30) in (0, 130)
+    server.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The system's Chromium."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
+            pytest.fail("there is no Chromium: run scripts/install-engines.sh")
+        pytest.skip("there is no Chromium")
+    return found
