@@ -1,4 +1,4 @@
-"""How errors look in a notebook: the lines of the cell that led there, and what is wrong; nothing of jobsdk's own code.
+"""Notebooks, and how errors look in them: the lines of the cell that led there, and what is wrong; nothing of ours.
 
 IPython shows what an exception's `_render_traceback_` gives instead of a traceback of many screens. `%debug` still
 enters the whole of it.
@@ -7,6 +7,7 @@ enters the whole of it.
 from __future__ import annotations
 
 import linecache
+import sys
 import traceback
 
 
@@ -19,6 +20,13 @@ def shown(error: BaseException) -> list[str]:
             lines.append(f"line {number}: {source}")
     name, text = type(error).__name__, str(error)
     return [*lines, f"{name}: {text}" if text else name]
+
+
+def is_notebook() -> bool:
+    """Whether what is displayed goes to a page: the process is a Jupyter kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
 
 
 def show_briefly(error: BaseException) -> None:

@@ -22,6 +22,14 @@ def seconds_text(seconds: float) -> str:
     return "%.3g ms" % (seconds * 1000) if abs(seconds) < 1 else "%.3g s" % seconds
 
 
+def duration_text(seconds: float) -> str:
+    """`12.3 s`, `1:02:03` for hours, minutes, seconds."""
+    if seconds < 60:
+        return "%.1f s" % seconds
+    minutes, rest = divmod(int(seconds), 60)
+    return "%d:%02d:%02d" % (minutes // 60, minutes % 60, rest)
+
+
 def ranges(numbers: Iterable[int], most: Optional[int] = None) -> str:
     """`0-2, 5` for [0, 1, 2, 5]; of many only the first `most` stretches, and how many numbers there are."""
     runs: List[List[int]] = []

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from jobsdk.bootstrap.wording import duration_text
+
 if TYPE_CHECKING:
     from jobsdk.metrics import Point
     from jobsdk.run import Run
@@ -43,13 +45,6 @@ def run_record(run: Run) -> dict[str, Any]:
     }
 
 
-def last_values(metrics: Mapping[str, list[Point]]) -> dict[str, str]:
-    """The value of each metric, short."""
-    from jobsdk.metrics import last
-
-    return {name: f"{last(points).value:.6g}" for name, points in metrics.items()}
-
-
 def metric_records(metrics: Mapping[str, list[Point]]) -> dict[str, list[dict[str, Any]]]:
     """All points of each metric; a value that JSON has no number for is a text."""
     return {
@@ -65,7 +60,7 @@ def run_row(run: Run) -> tuple[str, ...]:
     created = run.creation_context.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     seconds = _seconds(run)
     where = (run.experiment_name or "", run.compute, str(run.nodes or ""), str(run.processes or ""))
-    return run.name, state.status, code, *where, created, "" if seconds is None else _duration(seconds)
+    return run.name, state.status, code, *where, created, "" if seconds is None else duration_text(seconds)
 
 
 def _seconds(run: Run) -> float | None:
@@ -74,10 +69,3 @@ def _seconds(run: Run) -> float | None:
     if state.started is None:
         return None
     return round((state.ended or time.time()) - state.started, 2)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -20,8 +20,8 @@ from starlette.staticfiles import StaticFiles
 from jobsdk.errors import JobsdkError, RunNotFound
 from jobsdk.ui import actions
 from jobsdk.ui.guard import Guard
-from jobsdk.ui.watching import Watch, Watched
 from jobsdk.views.markup import STYLE
+from jobsdk.views.watched import Watch, Watched
 
 _STATIC = Path(__file__).parent / "static"
 _EVERY = 0.3  # seconds between two looks at a run that is followed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b.|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -35,24 +35,23 @@ def joined(parts: Iterable[object], between: str = "") -> Markup:
     return Markup(between.join(text(part) for part in parts if part is not None))
 
 
-STYLE = """
-:root { color-scheme: light dark; --fg: #1b1f24; --dim: #59636e; --bg: #fff; --box: #f6f8fa;
-  --line: #d1d9e0; --completed: #1a7f37; --failed: #cf222e; --lost: #8250df; --stopped: #bc4c00;
-  --running: #0969da; --waiting: #818b98; }
-@media (prefers-color-scheme: dark) { :root { --fg: #e6edf3; --dim: #9198a1; --bg: #0d1117; --box: #151b23;
-  --line: #3d444d; --completed: #3fb950; --failed: #f85149; --lost: #ab7df8; --stopped: #db6d28; --running: #4493f8; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg); margin: 0 auto; max-width: 72rem;
-  padding: 1rem; }
-h1 { font-size: 1.4rem; margin: .2rem 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .5rem; }
-code, pre, td.mono { font: 13px/1.45 ui-monospace, monospace; }
-pre { background: var(--box); border: 1px solid var(--line); border-radius: 6px; padding: .7rem; overflow: auto;
-  max-height: 32rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+_LIGHT = """--fg: #1b1f24; --dim: #59636e; --bg: #fff; --box: #f6f8fa; --line: #d1d9e0; --completed: #1a7f37;
+  --failed: #cf222e; --lost: #8250df; --stopped: #bc4c00; --running: #0969da; --waiting: #818b98;"""
+_DARK = """--fg: #e6edf3; --dim: #9198a1; --bg: #0d1117; --box: #151b23; --line: #3d444d; --completed: #3fb950;
+  --failed: #f85149; --lost: #ab7df8; --stopped: #db6d28; --running: #4493f8; --waiting: #818b98;"""
+
+#: The parts that pages and cards have in common.
+_PARTS = """
+code, pre, .mono { font: 13px/1.45 ui-monospace, monospace; }
+pre { color: var(--fg); background: var(--box); border: 1px solid var(--line); border-radius: 6px; padding: .7rem;
+  margin: .4rem 0; overflow: auto; max-height: 32rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 table { border-collapse: collapse; } th, td { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top;
-  overflow-wrap: anywhere; } th { color: var(--dim); font-weight: 600; white-space: nowrap; }
+  overflow-wrap: anywhere; background: none; } th { color: var(--dim); font-weight: 600; white-space: nowrap; }
 .badge { color: #fff; border-radius: 1rem; padding: .1rem .7rem; font-size: .85rem; background: var(--waiting); }
-.card { border-left: 4px solid var(--failed); }
-.grid { display: flex; flex-wrap: wrap; gap: .25rem .9rem; } .node { display: flex; gap: 3px; align-items: center; }
-.node > span { color: var(--dim); font-size: .8rem; margin-right: .2rem; }
+.card { border-left: 4px solid var(--failed); } .dim { color: var(--dim); }
+.warning { color: var(--stopped); } .error { color: var(--failed); }
+.grid { display: flex; flex-wrap: wrap; gap: .25rem .9rem; } .node { display: flex; gap: 3px; align-items: center;
+  flex-wrap: wrap; } .node > span { color: var(--dim); font-size: .8rem; margin-right: .2rem; }
 .cell { min-width: 1.6rem; height: 1.6rem; border-radius: 4px; color: #fff; font-size: .75rem; line-height: 1.6rem;
   text-align: center; background: var(--waiting); }
 .completed { background: var(--completed); } .failed { background: var(--failed); } .lost { background: var(--lost); }
@@ -60,6 +59,36 @@ table { border-collapse: collapse; } th, td { text-align: left; padding: .15rem 
 svg { max-width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: var(--fg); }
 svg .dim { fill: var(--dim); } svg .line { fill: none; stroke: var(--running); stroke-width: 1.5; }
 svg .axis { stroke: var(--line); } svg rect { fill: var(--running); } svg rect.unattributed { fill: var(--waiting); }
-details > summary { cursor: pointer; margin: .3rem 0; } .dim { color: var(--dim); }
+details > summary { cursor: pointer; margin: .3rem 0; }
 .curves { display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); gap: 1rem; }
+.bar { background: var(--line); border-radius: 4px; height: .5rem; max-width: 24rem; overflow: hidden; }
+.bar > div { background: var(--running); height: 100%; }
 """
+
+#: Of a page of our own.
+STYLE = f"""
+:root {{ color-scheme: light dark; {_LIGHT} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}
+body {{ font: 15px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg); margin: 0 auto;
+  max-width: 72rem; padding: 1rem; }}
+h1 {{ font-size: 1.4rem; margin: .2rem 0; }} h2 {{ font-size: 1.05rem; margin: 1.6rem 0 .5rem; }}
+{_PARTS}"""
+
+#: Of a card within a page of somebody else: a notebook, whose own theme says whether it is dark.
+CARD_STYLE = f"""
+.jobsdk {{ {_LIGHT} font: 14px/1.5 system-ui, sans-serif; color: var(--fg); border: 1px solid var(--line);
+  border-radius: 8px; padding: .6rem .9rem; margin: .2rem 0; background: var(--bg); max-width: 60rem; {_PARTS} }}
+[data-jp-theme-light="false"] .jobsdk, .vscode-dark .jobsdk {{ {_DARK} }}
+@media (prefers-color-scheme: dark) {{ body:not([data-jp-theme-light]):not(.vscode-light) .jobsdk {{ {_DARK} }} }}
+"""
+
+
+def card(*content: object) -> Markup:
+    """A card for a notebook's page."""
+    return tag("div", tag("style", Markup(CARD_STYLE)), *content, class_="jobsdk")
+
+
+def facts(values: Mapping[str, object]) -> Markup:
+    """A table of names and values, without those that say nothing."""
+    rows = (tag("tr", tag("th", name), tag("td", value)) for name, value in values.items() if value not in (None, ""))
+    return tag("table", *rows)

@@ -12,14 +12,15 @@ from jobsdk.bootstrap import layout
 from jobsdk.explain import Explanation
 from jobsdk.run import Run
 from jobsdk.views import charts
-from jobsdk.views.markup import STYLE, Markup, joined, tag, text
+from jobsdk.views.grid import badge, grid
+from jobsdk.views.markup import STYLE, Markup, facts, joined, tag, text
 from jobsdk.views.ranks import Ranks, RankState, counted
+from jobsdk.views.watched import last_line
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _LOGS = 40  # ranks whose logs are taken along
 _LAST_LINES = 300
 _LAST_BYTES = 64 << 10
-_BADGES = {"Completed": "completed", "Failed": "failed", "TimedOut": "failed", "Lost": "lost", "Canceled": "stopped"}
 
 
 def document(run: Run) -> str:
@@ -31,7 +32,7 @@ def document(run: Run) -> str:
     sections = [
         _head(run, states),
         _cause(run),
-        _section("Ranks", grid(states, lambda state: _last_line(run, state))),
+        _section("Ranks", grid(states, lambda state: last_line(_path(run, state)))),
         _section("Where the time went", charts.timeline(timeline.of_run(run.folder))),
         _section("Metrics", charts.curves(run.metrics)) if run.metrics else None,
         _section("Warnings", _lines(event["message"] for event in events if event["event"] == "warning")),
@@ -63,7 +64,7 @@ def _section(title: str, *content: Markup | None) -> Markup | None:
 
 def _head(run: Run, states: Sequence[RankState]) -> Markup:
     state = run.state()
-    facts = {
+    values = {
         "message": state.message,
         "exit code": state.exit_code,
         "compute": run.compute,
@@ -77,13 +78,7 @@ def _head(run: Run, states: Sequence[RankState]) -> Markup:
         "tags": ", ".join(f"{key}={value}" for key, value in run.tags.items()),
     }
     name = tag("p", run.name, class_="dim") if run.name != run.display_name else None
-    badge = tag("span", state.status, class_=f"badge {_BADGES.get(state.status, 'running')}")
-    return joined([tag("h1", run.display_name, " ", badge), name, _table(facts)])
-
-
-def _table(facts: dict[str, Any]) -> Markup:
-    rows = (tag("tr", tag("th", name), tag("td", value)) for name, value in facts.items() if value not in (None, ""))
-    return tag("table", *rows)
+    return joined([tag("h1", run.display_name, " ", badge(state.status)), name, facts(values)])
 
 
 def _cause(run: Run) -> Markup | None:
@@ -96,40 +91,6 @@ def _cause(run: Run) -> Markup | None:
 def _lines(lines: Iterator[Any]) -> Markup | None:
     found = "\n".join(map(str, lines))
     return tag("pre", found) if found else None
-
-
-def grid(states: Sequence[RankState], said: Any = lambda state: "") -> Markup:
-    """A cell for each rank, node by node; `said` gives what a rank wrote last."""
-    nodes: dict[int, list[RankState]] = {}
-    for state in states:
-        nodes.setdefault(state.node, []).append(state)
-    return tag(
-        "div",
-        *(
-            tag(
-                "div",
-                tag("span", f"node {node}", title=members[0].host),
-                *(
-                    tag("div", state.rank, class_=f"cell {state.state}", title=_title(state, said(state)))
-                    for state in members
-                ),
-                class_="node",
-            )
-            for node, members in nodes.items()
-        ),
-        class_="grid",
-    )
-
-
-def _title(state: RankState, last: str) -> str:
-    words = [f"rank {state.rank}: {state.state}"]
-    if state.host:
-        words.append(f"host {state.host}")
-    if state.pid:
-        words.append(f"pid {state.pid}")
-    if state.exit_code is not None:
-        words.append(f"exit code {state.exit_code}")
-    return ", ".join(words) + (f"\n{last}" if last else "")
 
 
 def _path(run: Run, state: RankState) -> str:
@@ -148,11 +109,6 @@ def _tail(path: str, size: int) -> str:
     if end > size:
         data = data[data.find(b"\n") + 1 :]
     return data.decode("utf-8", "replace")
-
-
-def _last_line(run: Run, state: RankState) -> str:
-    lines = _tail(_path(run, state), 2048).split("\n")
-    return next((line.strip()[-200:] for line in reversed(lines) if line.strip()), "")
 
 
 def _logs(run: Run, states: Sequence[RankState]) -> Iterator[Markup]:

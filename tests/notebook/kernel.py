@@ -45,12 +45,24 @@ class Kernel:
                 setattr(cell, content["name"], getattr(cell, content["name"]) + content["text"])
                 if during is not None:
                     during(content["text"])
+            elif kind == "display_data":
+                cell.displayed.append(content["data"].get("text/html", ""))
+                cell.display_ids.append(content.get("transient", {}).get("display_id", ""))
             elif kind == "execute_result":
                 cell.result = content["data"]["text/plain"]
             elif kind == "error":
                 cell.error, cell.traceback = content["ename"], "\n".join(content["traceback"])
             elif kind == "status" and content["execution_state"] == "idle":
                 return cell
+
+    def until_update(self, display_id: str, is_last: Callable[[str], Any]) -> None:
+        """Take what changes in something displayed, whichever cell has come to its end, until `is_last` of it."""
+        while True:
+            message = self.client.get_iopub_msg(timeout=PATIENCE)
+            content = message["content"]
+            is_it = message["msg_type"] == "update_display_data" and content["transient"]["display_id"] == display_id
+            if is_it and is_last(content["data"]["text/html"]):
+                return
 
     def interrupt(self) -> None:
         """What the page's stop button does."""
@@ -75,3 +87,5 @@ class Cell:
         self.result: str | None = None
         self.error: str | None = None
         self.traceback = ""
+        self.displayed: list[str] = []  # what was displayed, as HTML
+        self.display_ids: list[str] = []

@@ -1,4 +1,4 @@
-"""What the page knows of a run: read once, then only what is new. Of few runs at a time, so that memory is bounded."""
+"""What is known of a run: read once, then only what is new. Of few runs at a time, so that memory is bounded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobsdk.run import Run
 from jobsdk.runs import EventReader, RunFolder, State
 from jobsdk.views import charts
 from jobsdk.views.merged import MergedLog, shown
-from jobsdk.views.ranks import Ranks, counted
+from jobsdk.views.ranks import Ranks, RankState, counted
 
 _RUNS = 8  # runs whose index is kept
 _LAST = 4096  # bytes at the end of a log in which its last line is looked for
@@ -89,6 +89,11 @@ class Watched:
                 "card": card.text(report, self.folder.name) if report.get("cause") else "",
                 "culprit": (report.get("cause") or {}).get("rank"),
             }
+
+    def states(self) -> list[RankState]:
+        """Every rank."""
+        with self._lock:
+            return self._ranks.states()
 
     def rank(self, number: int) -> dict[str, Any]:
         """All that is known of one rank, with what it wrote last. Raises IndexError if there is none."""
