@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from jobsdk.bootstrap import contract, layout
+from jobsdk.bootstrap.wording import duration_text
 from jobsdk.runs import STATUSES, EventReader, Pace, Refresh, RunFolder, State
+from jobsdk.views.ranks import Ranks, counted
 
 _CHUNK = 1 << 20  # bytes read from one file in one go
 #: Seconds between two looks at the files: before the first line, while lines come, and when all is quiet.
@@ -20,6 +22,7 @@ _EAGER, _BUSY, _IDLE = 0.004, 0.02, 0.2
 _EAGER_FOR = 5.0  # seconds
 _SOON = 0.5  # seconds in which most jobs have ended after a failure
 _QUEUE = 3.0  # seconds that a run may wait for its nodes before that is said
+_STATUS_AFTER = 1.0  # seconds after which a run that is followed gets a line on its ranks
 _REDRAW = 0.1  # seconds between two pictures of a progress bar
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
@@ -175,9 +178,9 @@ class View(NamedTuple):
     """What of the logs is shown, and how.
 
     `ranks` chooses ranks (see `parse_ranks`), `tail` starts with the last lines of each. `terminal`: progress bars are
-    redrawn in place, and only their last state stays; `settled`: they are not drawn, and only their last state comes;
-    elsewhere every byte is kept. `colour`: the prefixes are coloured. `say` is told of the warnings in the run's
-    events.
+    redrawn in place, and only their last state stays; of a run that is followed for longer a last line says how its
+    ranks are. `settled`: neither is drawn, and only the bars' last state comes. Elsewhere every byte is kept. `colour`:
+    the prefixes are coloured. `say` is told of the warnings in the run's events.
     """
 
     ranks: str | int | Iterable[int] | None = None
@@ -217,6 +220,8 @@ class Follower:
         self._progress: _File | None = None  # the one whose progress bar moved last
         self._drawn = ""
         self._drawn_at = 0.0
+        self._ranks = Ranks(run.plan())
+        self._status_from: float | None = None  # from when on the ranks' states are shown
 
     def _make_files(self, restart: int) -> Iterable[_File]:
         """Those of the start after so many restarts."""
@@ -264,6 +269,7 @@ class Follower:
     def follow(self) -> State:
         """Show what is written until the run ends; the run's last state."""
         pause, started, any_shown = _EAGER, time.monotonic(), False
+        self._status_from = started + _STATUS_AFTER
         while not self.state.is_terminal:
             self._take_events()
             moved = self._round()
@@ -306,6 +312,7 @@ class Follower:
         for event in self._events.read():
             self._begin_again(event)
             self.state.feed([event])
+            self._ranks.feed([event])
             if self._view.say is None:
                 continue
             if event["event"] in ("ended", "restart"):
@@ -344,20 +351,50 @@ class Follower:
             self._drawn = ""
 
     def _draw(self) -> None:
-        """Show the progress bar that moved last below the lines."""
-        file = self._progress
-        if not self._view.terminal or file is None or time.monotonic() - self._drawn_at < _REDRAW:
+        """Show below the lines how the ranks are, and the progress bar that moved last."""
+        now = time.monotonic()
+        if not self._view.terminal or now - self._drawn_at < _REDRAW:
             return
-        text = _ESCAPES.sub("", file.progress()) if file.has_unended_line else ""
-        text = text[: max(0, self._columns() - len(_ESCAPES.sub("", file.prefix.decode())) - 1)]
+        pieces = list(self._pieces(now))
+        text = "".join(words for words, _ in pieces)[: self._columns() - 1]
         if text != self._drawn:
             self._erase()
-            if text:
-                self._out.write(file.prefix + text.encode("utf-8", "replace"))
-            self._drawn, self._drawn_at = text, time.monotonic()
+            self._out.write(_painted(pieces, len(text)))
+            self._drawn, self._drawn_at = text, now
+
+    def _pieces(self, now: float) -> Iterator[tuple[str, str]]:
+        """The words of that line, each with what sets its colour."""
+        file = self._progress
+        bar = _ESCAPES.sub("", file.progress()) if file is not None and file.has_unended_line else ""
+        if self._status_from is not None and now > self._status_from:
+            yield self._status(), "\x1b[2m" if self._view.colour else ""
+            yield "  " if bar else "", ""
+        if file is not None and bar:
+            prefix = file.prefix.decode()
+            found = _ESCAPES.match(prefix)
+            yield _ESCAPES.sub("", prefix), found.group() if found else ""
+            yield bar, ""
+
+    def _status(self) -> str:
+        """`4 running, 1 failed · 12 s`, or what the run is before it has ranks."""
+        counts = counted(self._ranks.states())
+        words = ", ".join(f"{count} {state}" for state, count in counts.items()) if self.state.started else ""
+        since = self.state.started or self.state.submitted
+        passed = f" · {duration_text(int(time.time() - since)).replace('.0 s', ' s')}" if since is not None else ""
+        return f"{words or self.state.status}{passed}"
 
     def _columns(self) -> int:
         try:
             return os.get_terminal_size(self._out.fileno()).columns or 80  # type: ignore[attr-defined]
         except (AttributeError, OSError, ValueError):
             return 80
+
+
+def _painted(pieces: Iterable[tuple[str, str]], room: int) -> bytes:
+    """So many characters of the words, in their colours."""
+    line = ""
+    for words, colour in pieces:
+        cut = words[:room]
+        room -= len(cut)
+        line += f"{colour}{cut}\x1b[0m" if colour and cut else cut
+    return line.encode("utf-8", "replace")

@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -132,6 +133,27 @@ def test_a_progress_bar_is_redrawn_below_the_lines_on_a_terminal(run: RunFolder)
         file.write(b"\r 20%\n")
     follower.drain()
     assert out.getvalue().endswith(b"hello\n[rank 0]  20%\n")
+
+
+def test_a_line_says_how_the_ranks_are_on_a_terminal(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    follower = Follower(run, out, View(terminal=True, colour=True))
+    follower._status_from = 0.0  # as after the first second of following
+    run.append_event("submitted", by=1)
+    run.append_event("started", restart=0)
+    for rank in range(2):
+        run.append_event("rank_started", node=0, rank=rank, pid=1)
+    run.append_event("rank_ended", node=0, rank=0, exit_code=0, signal=None)
+    follower._take_events()
+    with log(run, 1).open("ab", buffering=0) as file:
+        file.write(b"\r 10%")
+        follower._round()
+        follower._draw()
+    drawn = re.fullmatch(rb"\x1b\[2m(.*) \xc2\xb7 \d+ s\x1b\[0m  \x1b\[32m\[rank 1\] \x1b\[0m 10%", out.getvalue())
+    assert drawn is not None, out.getvalue()
+    assert re.fullmatch(rb"(\d+ waiting, )?1 running, 1 completed", drawn[1])
+    follower.drain()
+    assert b"running" not in out.getvalue().rpartition(b"\r\x1b[K")[2]
 
 
 def test_colours_are_around_the_prefix_only(run: RunFolder) -> None:
