@@ -1,5 +1,6 @@
 # make demo   trains CIFAR-10 as 2 nodes x 2 processes on this machine
 # make test   ruff, mypy and all tests
+# make docs   the tables of docs/reference anew, and the documentation site in site/; a warning is an error
 # make chaos  every fault of tests/chaos three times at random moments (CHAOS_ARGS="--rounds 1 --seed 7"): 10 minutes
 # make bench  all benchmarks, and docs/benchmarks.md from them: 12 minutes on an otherwise idle machine
 #
@@ -15,7 +16,7 @@ PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
 CHAOS_ARGS ?= --rounds 3
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint chaos bench clean
+.PHONY: demo test lint docs chaos bench clean
 
 demo: $(VENV)/installed-examples
 	$(BIN)/python scripts/demo.py
@@ -26,6 +27,10 @@ test: lint
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(VENV)/installed-docs
+	$(BIN)/python scripts/reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 chaos: $(VENV)/installed-dev
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
@@ -47,5 +52,5 @@ $(VENV)/installed-%: pyproject.toml
 .PRECIOUS: $(VENV)/installed-%
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,8 +28,10 @@ NAMES = [
     "snapshot",
     "failure",
     "azure_submit",
+    "functions",
+    "views",
 ]
-PEERS = ["torch", "accelerate", "azure-ai-ml", "torchx", "submitit"]
+PEERS = ["torch", "accelerate", "azure-ai-ml", "torchx", "submitit", "pyspark", "ray"]
 
 _HEAD = """\
 # Benchmarks

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         RunNotFound,
         ValidationError,
     )
+    from jobsdk.functions import as_completed, function
     from jobsdk.job.command import CommandJob, command
     from jobsdk.job.distribution import (
         DeepSpeedDistribution,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     )
     from jobsdk.job.io import Input, Output
     from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings, ResourceConfiguration
+    from jobsdk.job.scaling import ScalingConfig, TorchConfig
     from jobsdk.job.schema import job_schema
     from jobsdk.job.services import (
         JupyterLabJobService,
@@ -54,6 +56,9 @@ if TYPE_CHECKING:
         VsCodeJobService,
     )
     from jobsdk.job.yaml_file import load_job
+    from jobsdk.torch_distributor import TorchDistributor
+    from jobsdk.torch_trainer import FailureConfig, RunConfig, TorchTrainer, TrainingFailedError
+    from jobsdk.training_result import Result
 
 __version__ = "0.1.0"
 
@@ -61,6 +66,7 @@ _MODULES = {
     "jobsdk.azureml.entities": ["from_azure", "to_azure"],
     "jobsdk.client": ["MLClient"],
     "jobsdk.errors": ["ComputeError", "JobFailed", "JobsdkError", "RunExists", "RunNotFound", "ValidationError"],
+    "jobsdk.functions": ["as_completed", "function"],
     "jobsdk.job.command": ["CommandJob", "command"],
     "jobsdk.job.distribution": [
         "DeepSpeedDistribution",
@@ -74,9 +80,13 @@ _MODULES = {
     "jobsdk.job.identity": ["AmlTokenConfiguration", "ManagedIdentityConfiguration", "UserIdentityConfiguration"],
     "jobsdk.job.io": ["Input", "Output"],
     "jobsdk.job.resources": ["CommandJobLimits", "JobResourceConfiguration", "QueueSettings", "ResourceConfiguration"],
+    "jobsdk.job.scaling": ["ScalingConfig", "TorchConfig"],
     "jobsdk.job.schema": ["job_schema"],
     "jobsdk.job.services": ["JupyterLabJobService", "SshJobService", "TensorBoardJobService", "VsCodeJobService"],
     "jobsdk.job.yaml_file": ["load_job"],
+    "jobsdk.torch_distributor": ["TorchDistributor"],
+    "jobsdk.torch_trainer": ["FailureConfig", "RunConfig", "TorchTrainer", "TrainingFailedError"],
+    "jobsdk.training_result": ["Result"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -88,6 +98,7 @@ __all__ = [
     "ComputeError",
     "DeepSpeedDistribution",
     "Environment",
+    "FailureConfig",
     "Finding",
     "Input",
     "JobFailed",
@@ -102,17 +113,26 @@ __all__ = [
     "QueueSettings",
     "RayDistribution",
     "ResourceConfiguration",
+    "Result",
+    "RunConfig",
     "RunExists",
     "RunNotFound",
+    "ScalingConfig",
     "SshJobService",
     "TensorBoardJobService",
     "TensorFlowDistribution",
+    "TorchConfig",
+    "TorchDistributor",
+    "TorchTrainer",
+    "TrainingFailedError",
     "UserIdentityConfiguration",
     "ValidationError",
     "VsCodeJobService",
     "__version__",
+    "as_completed",
     "command",
     "from_azure",
+    "function",
     "job_schema",
     "load_job",
     "to_azure",

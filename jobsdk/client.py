@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
     from jobsdk.job.findings import Finding
     from jobsdk.logs import Sink
+    from jobsdk.metrics import Table
 
 Warn = Callable[[str], None]
 #: How many jobs of a workspace are taken into a list that says nothing of its length.
@@ -63,7 +64,7 @@ class JobOperations:
         job: CommandJob | FunctionJob | Run,
         *,
         name: str | None = None,
-        compute: str | None = None,
+        compute: str | Compute | None = None,
         build_env: bool = False,
         in_place: bool = False,
         strict: bool = False,
@@ -71,41 +72,45 @@ class JobOperations:
     ) -> Run:
         """Submit a job and return its run at once; the run goes on without this process.
 
-        `name` and `compute` take the place of the job's own. `build_env` builds the job's environment where the
-        compute does not by itself; `in_place` runs in the code folder instead of a private copy of it, where the
-        compute can. `warn` is told each warning; without it they go to the logger `jobsdk`. The job itself is not
-        changed. Given a `Run`, its tags, properties, description and display name are kept.
+        `name` and `compute` (its name, or the compute itself) take the place of the job's own. `build_env` builds the
+        job's environment where the compute does not by itself; `in_place` runs in the code folder instead of a private
+        copy of it, where the compute can. `warn` is told each warning; without it they go to the logger `jobsdk`. The
+        job itself is not changed. Given a `Run`, its tags, properties, description and display name are kept.
 
         Raises ValidationError before anything is written, ComputeError, RunExists.
         """
         if isinstance(job, Run):
             return self._update(job)
         compiled = self.compile(job, name=name, compute=compute, build_env=build_env, in_place=in_place, strict=strict)
-        return self.submit(compiled, warn or _log)
+        return self.submit(compiled, warn or getattr(job, "options", {}).get("warn") or _log)
 
     def compile(
         self,
         job: CommandJob | FunctionJob,
         *,
         name: str | None = None,
-        compute: str | None = None,
+        compute: str | Compute | None = None,
         build_env: bool = False,
         in_place: bool = False,
         strict: bool = False,
     ) -> Compiled:
-        """What `create_or_update` would submit. Writes nothing, needs no network. Raises as it does."""
+        """What `create_or_update` would submit. Writes nothing but the call of a function, needs no network. Raises as
+        it does."""
         from jobsdk.job.command import CommandJob
 
         if not isinstance(job, CommandJob):
-            job = _job_of_function(job)
+            own = getattr(job, "options", {})  # those that a function's job was made with
+            build_env, strict = build_env or own.get("build_env", False), strict or own.get("strict", False)
+            in_place = in_place or own.get("in_place", False)
+            job = _job_of_function(job, in_place)
         job = copy.deepcopy(job)
         if name is not None:
             job.name = name
         if compute is not None:
-            job.compute = compute
+            job.compute = compute if isinstance(compute, str) else compute.name
         warnings = job.validate(strict=strict)
         run_name = job.name or generate_name()
-        target = self._resolve(job.compute)
+        target = self._resolve(job.compute) if compute is None or isinstance(compute, str) else compute
         plan = target.plan(job, name=run_name)
         of_machine = target.judge_machine(job, plan)
         if any(one.is_error for one in of_machine):
@@ -174,7 +179,7 @@ class JobOperations:
         from jobsdk.job.command import CommandJob
 
         if not isinstance(job, CommandJob):
-            job = _job_of_function(job)
+            job = _job_of_function(job, job.options.get("in_place", False))
         findings = job.findings(strict=strict)
         if any(finding.is_error for finding in findings):
             return Validation(findings)  # the compute would only repeat it
@@ -291,6 +296,17 @@ class JobOperations:
     def wait(self, name: str | Run, timeout: float | None = None) -> Run:
         """Wait for a run's end, however it is. Raises TimeoutError after `timeout` seconds."""
         return self._run(name).wait(timeout)
+
+    def metrics(self, name: str | Run) -> Table:
+        """The metrics of a run: a row for each point that a process reported, or logged with MLflow.
+
+        It is a sequence of (metric, step, value, time, rank), prints a line for each metric, and has `to_pandas()`.
+        """
+        from jobsdk.metrics import Table
+
+        run = self._run(name)
+        run.state()  # brings in what has been written elsewhere
+        return Table(run.metrics)
 
     def stacks(self, name: str | Run) -> dict[str, Any]:
         """Where the ranks of a run are now; see `Run.stacks`."""
@@ -427,12 +443,12 @@ class MLClient:
         return self.jobs.create_or_update(job, name=name, compute=compute)
 
 
-def _job_of_function(job: object) -> CommandJob:
+def _job_of_function(job: object, in_place: bool) -> CommandJob:
     """The job that calls a function. Raises JobsdkError for anything else."""
     from jobsdk.functions import FunctionJob
 
     if isinstance(job, FunctionJob):
-        return job.job()
+        return job.job(in_place=in_place)
     raise JobsdkError(
         f"only a job can be submitted, not an object of type {type(job).__name__}. "
         "Fix: make one with command(...), function(...) or load_job(...)"

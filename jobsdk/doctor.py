@@ -286,24 +286,31 @@ def plan_preflight(
     from jobsdk import compute as computes
     from jobsdk.bootstrap import contract
     from jobsdk.client import Compiled
+    from jobsdk.job import workers
     from jobsdk.plan import make_plan
     from jobsdk.runs import generate_name
 
     job = copy.deepcopy(job)
-    if nodes is not None:
+    if nodes is not None and job.scaling is None:
         job.resources.instance_count = nodes
     if compute is not None:
         job.compute = compute
     job.validate()
+    target = computes.resolve(job.compute)
+    of_workers, layout = job.scaling, target.layout(job)
+    job = workers.applied(job, layout)
+    if nodes is not None:
+        job.resources.instance_count = nodes
     real = make_plan(job, name=job.name or "job")
     each = max(len(contract.node_processes(real, node)) for node in range(min(real["nodes"], 64)))
-    gpus: int = (real["gpus_per_process"] or 0) * each
+    gpus: int = contract.gpus_of(real, each)
 
-    target = computes.resolve(job.compute)
     job.display_name = f"preflight of {job.display_name or job.name or 'a job'}"
     job.command, job.code, job.distribution, job.limits, job.preload = "jobsdk doctor", None, None, None, []
     job.inputs, job.outputs, job.services = {}, {}, {}
     job.resources.gpus_per_process = gpus or None
+    if of_workers is not None and layout is not None:
+        job.scaling = workers.of_nodes(of_workers, layout, job.resources.instance_count)
     if target.type == "azureml":  # its own launcher knows nothing of a preflight
         own = job.resources.properties or {}
         job.resources.properties = {**own, "azureml": {**own.get("azureml", {}), "launcher": "bootstrap"}}

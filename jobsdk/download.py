@@ -27,7 +27,7 @@ def download(run: RunFolder, compute: Compute, target: Path, output_name: str | 
     here = compute.fetch(run, wanted)
     try:
         if output_name in (None, "default"):
-            _copy(run.logs, target / "artifacts/logs")
+            _copy(run.logs, target / "artifacts/logs", "result-*.log")  # these are for `Run.result`
         for name in wanted:
             _copy(Path(here[name]), target / places[name])
     except (OSError, shutil.Error) as error:
@@ -35,9 +35,9 @@ def download(run: RunFolder, compute: Compute, target: Path, output_name: str | 
     return target
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, *but: str) -> None:
     if source.is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True)
+        shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*but))
     elif source.exists():
         target.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)

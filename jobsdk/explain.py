@@ -59,11 +59,18 @@ class Explanation:
     """`explain()`'s answer: iterate over it, index it by rank, print it, or take `to_dict()`."""
 
     def __init__(
-        self, plan: Plan, compute: str, cores: int | str, inherited: Mapping[str, str], dropped: Sequence[str] = ()
+        self,
+        plan: Plan,
+        compute: str,
+        cores: int | str,
+        inherited: Mapping[str, str],
+        dropped: Sequence[str] = (),
+        scaling: str = "",
     ) -> None:
         self.plan = plan
         self.compute = compute
         self.dropped = list(dropped)
+        self.scaling = scaling
         nodes = plan["nodes"]
         facts = contract.Facts(
             addresses=_Each(lambda k: f"<address of node {k}>", nodes),
@@ -75,6 +82,7 @@ class Explanation:
             inherited=inherited,
             run_dir=RUN_DIR,
             io_dir=RUN_DIR,
+            ray="<folder of Ray's files>",
             infiniband=fabric.UNKNOWN if nodes > 1 and fabric.expected(plan.get("network") or {}) else None,
         )
         environment = {**plan["environment"], **dict.fromkeys(plan["secrets"], MASK)}
@@ -116,6 +124,7 @@ class Explanation:
             "nodes": self.plan["nodes"],
             "world_size": self.world_size,
             "distribution": self.plan["distribution"],
+            **({"scaling": self.scaling} if self.scaling else {}),
             "command": self.command,
             "secrets": self.plan["secrets"],
             "dropped": self.dropped,
@@ -133,6 +142,8 @@ class Explanation:
             f" ({kind}{launcher}), compute {self.compute}",
             f"command: {self.command}",
         ]
+        if self.scaling:
+            lines.insert(1, f"scaling: {self.scaling}")
         if self.plan["preload"]:
             lines.append(f"imported once on each node: {', '.join(self.plan['preload'])}")
         if self.dropped:
@@ -161,6 +172,11 @@ class Explanation:
     def __repr__(self) -> str:
         return self.to_text()
 
+    def _repr_html_(self) -> str:
+        from jobsdk.views.cards import of_explanation
+
+        return of_explanation(self)
+
 
 def explain(job: CommandJob, *, compute: str | None = None) -> Explanation:
     """Every process that `job` would start. Raises ValidationError if the job is not valid.
@@ -170,18 +186,22 @@ def explain(job: CommandJob, *, compute: str | None = None) -> Explanation:
     """
     from jobsdk import compute as computes
     from jobsdk.errors import ComputeError
+    from jobsdk.job import workers
 
     job.validate()
     try:
         target = computes.resolve(compute or job.compute)
     except ComputeError:  # it may be known where the job will be submitted
-        plan = make_plan(job, name=job.name or RUN_NAME)
-        return Explanation(plan, compute or job.compute or computes.LOCAL, "cores of the node", _ELSEWHERE)
+        layout = workers.lay_out(job)
+        plan = make_plan(job, name=job.name or RUN_NAME, layout=layout)
+        where = compute or job.compute or computes.LOCAL
+        return Explanation(plan, where, "cores of the node", _ELSEWHERE, scaling=workers.described(job, layout))
     plan = target.plan(job, name=job.name or RUN_NAME)
+    scaling = workers.described(job, target.layout(job))
     if target.type == computes.LOCAL:
         from jobsdk.bootstrap.processes import cores
         from jobsdk.compute.environ import dropped, for_ranks
 
         each = max(1, cores() // plan["nodes"])
-        return Explanation(plan, target.name, each, for_ranks(os.environ), dropped(os.environ))
-    return Explanation(plan, target.name, "cores of the node", _ELSEWHERE)
+        return Explanation(plan, target.name, each, for_ranks(os.environ), dropped(os.environ), scaling)
+    return Explanation(plan, target.name, "cores of the node", target.inherited, scaling=scaling)

@@ -7,6 +7,7 @@ case and to `Standard_` in front.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,18 @@ class Machine(NamedTuple):
         """Whether NCCL, UCX and any MPI can use InfiniBand there."""
         return self.infiniband > 0 and self.sriov
 
+    def is_with(self, accelerator: str) -> bool | None:
+        """Whether its GPUs are of a kind as Ray names it: A100, or A100-80G with their memory; None: not known."""
+        if not self.gpus:
+            return False
+        if not self.gpu:
+            return None
+        words = re.sub(r"(?i)^nvidia[ _-]+(tesla[ _-]+)?|^amd[ _-]+(instinct[ _-]+)?", "", accelerator)
+        kind, _, memory = re.sub(r"(?i)[-_ ]?(\d+)\s*gi?b?$", r"|\1", words).partition("|")
+        own = _letters(self.gpu)
+        is_same = _letters(kind) in (own, own.removesuffix("nvl"))
+        return is_same and (not memory or not self.gpu_memory or float(memory) == self.gpu_memory)
+
     def describe(self) -> str:
         """`8 x A100 80 GiB, 96 cores, InfiniBand 1600 Gbit/s`."""
         words = [f"{self.gpus} x {self.gpu or 'GPU'}{f' {self.gpu_memory:g} GiB' if self.gpu_memory else ''}"]
@@ -62,6 +75,10 @@ FIELDS = {
     "source": "where this is from",
     "date": "when that was",
 }
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
 
 
 class Catalogue:

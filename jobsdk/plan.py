@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from jobsdk.job.command import CommandJob
     from jobsdk.job.io import Input, Output
+    from jobsdk.job.workers import Layout
 
 Plan = dict[str, Any]
 
@@ -21,6 +22,11 @@ Plan = dict[str, Any]
 GRACE_S = 10.0
 #: Seconds that nodes wait for one another, as torchrun's join timeout.
 RENDEZVOUS_TIMEOUT_S = 600.0
+#: What a plan has of a RayDistribution.
+_RAY = (
+    *("port", "address", "include_dashboard", "dashboard_port"),
+    *("head_node_additional_args", "worker_node_additional_args"),
+)
 #: Seconds of silence after which a node counts as lost.
 HEARTBEAT_S = 15.0
 
@@ -31,14 +37,16 @@ def make_plan(
     name: str,
     preload: str | Sequence[str] | None = None,
     network: Mapping[str, Any] | None = None,
+    layout: Layout | None = None,
 ) -> Plan:
     """The plan of `job` as the run `name`, without its secrets. The job must have been validated.
 
-    `preload` is the compute's setting, for a job that says nothing of it; `network` is `jobsdk.compute.network`'s.
+    `preload` is the compute's setting, for a job that says nothing of it; `network` is `jobsdk.compute.network`'s;
+    `layout` is that of a job with `scaling` where more is known of the nodes than the job itself says.
     """
     from jobsdk.sealing import seal
 
-    plan = seal(_whole_plan(job, name, preload), job)[0]
+    plan = seal(_whole_plan(job, name, preload, layout), job)[0]
     return {**plan, "network": dict(network)} if network else plan
 
 
@@ -52,9 +60,14 @@ def secret_parts(job: CommandJob, plan: Plan, environ: Mapping[str, str]) -> dic
     return complete(seal(_whole_plan(job, plan["run"], plan["preload"]), job)[1], plan["secrets"], environ)
 
 
-def _whole_plan(job: CommandJob, name: str, preload: str | Sequence[str] | None) -> Plan:
+def _whole_plan(job: CommandJob, name: str, preload: str | Sequence[str] | None, layout: Layout | None = None) -> Plan:
     from jobsdk.job.expressions import text_of
     from jobsdk.job.io import Input
+
+    if job.scaling is not None or job.torch_config is not None:
+        from jobsdk.job import workers
+
+        job = workers.applied(job, layout or workers.lay_out(job))
 
     return {
         "plan": 1,
@@ -137,7 +150,7 @@ def _data(job: CommandJob, value: Input | Output) -> dict[str, Any]:
 
 def _distribution(job: CommandJob) -> dict[str, Any]:
     """What the environment contract needs to know. Without a distribution every node runs the command once."""
-    from jobsdk.job.distribution import DeepSpeedDistribution, TensorFlowDistribution
+    from jobsdk.job.distribution import DeepSpeedDistribution, RayDistribution, TensorFlowDistribution
 
     distribution, nodes = job.distribution, job.resources.instance_count or 1
     if distribution is None:
@@ -150,6 +163,12 @@ def _distribution(job: CommandJob) -> dict[str, Any]:
             "parameter_servers": distribution.parameter_server_count or 0,
             "chief": bool(distribution.chief),
         }
+    if isinstance(distribution, RayDistribution):
+        given = {name: getattr(distribution, name) for name in _RAY}
+        return {
+            "type": "ray", "processes": 1, "launcher": "direct",
+            **{name: value for name, value in given.items() if value is not None},
+        }  # fmt: skip
     planned = {
         "type": distribution.type,
         "processes": distribution.process_count_per_instance or 1,

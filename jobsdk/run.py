@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
     from jobsdk.job.kinds import Items
     from jobsdk.logs import Sink
-    from jobsdk.metrics import Point
+    from jobsdk.views.curves import Metrics
 
 #: What of a run can be changed after its submission.
 CHANGEABLE = ("display_name", "description", "tags", "properties")
@@ -60,6 +60,21 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run(name={self.name!r}, status={self.status!r}, compute={self.compute!r})"
+
+    def _ipython_display_(self) -> None:
+        """In a notebook, while it runs: a card that goes on by itself."""
+        from jobsdk.notebook import is_notebook
+
+        if not is_notebook() or self.done():
+            raise NotImplementedError  # by which IPython goes on with what it has else: the next method, or repr()
+        from jobsdk.views.live import LiveCard
+
+        LiveCard(self).show()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from jobsdk.views.live import LiveCard
+
+        return LiveCard(self).data()[0]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.folder.path == other.folder.path
@@ -113,14 +128,16 @@ class Run:
         return self.folder.report()
 
     @property
-    def metrics(self) -> dict[str, list[Point]]:
-        """What its processes logged with MLflow: the points of each metric as (step, value, time), those of all ranks.
+    def metrics(self) -> Metrics:
+        """What its processes reported, or logged with MLflow: the points of each metric as (step, value, time, rank),
+        those of all ranks.
 
-        `jobsdk.metrics.last` of them is the metric's value. Empty where the job named a server of its own.
+        `jobsdk.metrics.last` of them is the metric's value. What went to a tracking server of the user's is not here.
         """
         from jobsdk import metrics
+        from jobsdk.views.curves import Metrics
 
-        return metrics.read(self.name, str(self.folder.path))
+        return Metrics(metrics.read(self.name, str(self.folder.path)))
 
     @property
     def outputs(self) -> Items:
@@ -197,12 +214,12 @@ class Run:
         self.wait(timeout)
         if self.report.get("status") == "Completed":
             return None
-        error = None
-        if self.is_of_function:
-            from jobsdk.functions import outcome
+        failure = self._failure()
+        if not self.is_of_function:
+            return failure
+        from jobsdk.functions import outcome
 
-            error = outcome.exception(self.folder)
-        return error or self._failure()
+        return outcome.exception(self.folder, failure)
 
     @property
     def is_of_function(self) -> bool:

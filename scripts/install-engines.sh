@@ -7,6 +7,8 @@
 #   the compiler (g++) with which DeepSpeed makes an extension when it is first used;
 #   podman with what it needs, and an image made by debootstrap, for pods that are real containers;
 #   MPICH with its launcher Hydra, in .engines/mpich: its files would overwrite those of .venv's Open MPI;
+#   Chromium, in which pages and notebooks are looked at;
+#   Java, for Spark, whose jars come with .venv's pyspark;
 #   Azurite, the blob store of `jobsdk azure-emulator`, in .engines/azurite, with Node.js that runs it.
 # What is there already stays as it is. PYTHON=python3.12 picks the interpreter of a new environment.
 set -euo pipefail
@@ -36,7 +38,9 @@ command -v munged >/dev/null || missing+=(munge)
 [ -x /usr/sbin/sshd ] || command -v sshd >/dev/null || missing+=(openssh-server)
 command -v ssh >/dev/null || missing+=(openssh-client)
 command -v rsync >/dev/null || missing+=(rsync)
+command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
 command -v podman >/dev/null || missing+=(podman runc netavark aardvark-dns catatonit iptables)
+command -v chromium >/dev/null || missing+=(chromium)
 command -v node >/dev/null && command -v npm >/dev/null || missing+=(nodejs npm)
 command -v debootstrap >/dev/null || [ -e .engines/node-image.tar ] || missing+=(debootstrap)
 if [ ${#missing[@]} -gt 0 ]; then

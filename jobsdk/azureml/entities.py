@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsdk import machines
 from jobsdk.azureml import body_data, own
 from jobsdk.errors import JobsdkError
+from jobsdk.job import workers
 from jobsdk.job.environment import is_file
 from jobsdk.job.findings import Report, show
 from jobsdk.job.io import Input, Output
@@ -43,12 +45,17 @@ def to_azure(job: CommandJob) -> Command:
     """The job as `azure.ai.ml.command()` makes it, for `azure.ai.ml.MLClient.jobs.create_or_update`.
 
     What that sends is what `job compile` shows. Fields of jobsdk's own go with it as a property, and come back with
-    `from_azure`; azure-ai-ml and Azure ML itself take no notice of them. Raises JobsdkError for what Azure ML has no
+    `from_azure`; azure-ai-ml and Azure ML itself take no notice of them. Workers of `scaling` are laid out in nodes and
+    processes, and variables stand for `torch_config`. Raises JobsdkError for what Azure ML has no
     words for, and ValidationError if the job is not valid in itself.
     """
     report = Report()
     job.check((), report)
     report.raise_errors()
+    layout = workers.lay_out(job, workers.room_of(machines.known().find(job.resources.instance_type)))
+    report.findings += layout.findings if layout is not None else ()
+    report.raise_errors()
+    job = workers.applied(job, layout)
     ml, entities = _azure()
     resources, limits, queue = job.resources, job.limits, job.queue_settings
     made = ml.command(

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import azureml_node, launchers, layout
-from jobsdk.compute import parcel
+from jobsdk.compute import job_rules, parcel
 from jobsdk.job.distribution import (
     DeepSpeedDistribution,
     MpiDistribution,
     PyTorchDistribution,
-    RayDistribution,
     TensorFlowDistribution,
 )
 from jobsdk.job.findings import Finding
@@ -68,16 +67,13 @@ def settings_of(job: CommandJob, settings: Mapping[str, Any]) -> dict[str, Any]:
 def launcher(job: CommandJob, settings: Mapping[str, Any]) -> str:
     """Who starts the ranks: as the job says, else the compute, else by the distribution.
 
-    What the compute says is a default: it does not hold for DeepSpeed, of which Azure ML knows nothing, and for Ray,
-    of which the bootstrap knows nothing.
+    What the compute says is a default: it does not hold for DeepSpeed, of which Azure ML knows nothing.
     """
     own = _own_settings(job).get("launcher")
     if own is not None:
         return str(own)
     if isinstance(job.distribution, DeepSpeedDistribution):
         return BOOTSTRAP
-    if isinstance(job.distribution, RayDistribution):
-        return NATIVE
     return str(settings.get("launcher", NATIVE))
 
 
@@ -215,10 +211,7 @@ def _sent(plan: Plan) -> Plan:
 
 
 def _not_by_bootstrap(name: str, job: CommandJob, plan: Plan) -> Iterator[Finding]:
-    if isinstance(job.distribution, RayDistribution):
-        message = f"no Ray cluster is started by the bootstrap on the compute {name}"
-        fix = f"leave out {PROPERTY}.launcher: Azure ML starts it by itself"
-        yield Finding("error", ("distribution",), message, fix)
+    yield from job_rules.of_ray_cluster(name, job)
     if job.code is not None and layout.is_remote(job.code) and not job.code.lower().startswith("file:"):
         message = "the bootstrap goes with the code, which must be on this machine"
         yield Finding("error", ("code",), message, "give a local folder: --set code=FOLDER")

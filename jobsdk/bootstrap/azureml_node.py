@@ -81,10 +81,21 @@ def run() -> int:
         except (ValueError, NotDetected) as error:
             sys.stderr.write("bootstrap: %s\n" % error)
             return _WRONG_PLACE
+        _keep_outputs(folder)
         events.write_json(folder + "/plan.json", plan)  # nobody else can look into the folder
         return place.run(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep_outputs(folder: str) -> None:
+    """What is left in the run's outputs goes where Azure ML keeps ./outputs."""
+    try:
+        os.makedirs("outputs", exist_ok=True)
+        os.makedirs(folder + "/outputs")
+        os.symlink(os.path.abspath("outputs"), folder + "/outputs/default")
+    except OSError as error:
+        sys.stderr.write("bootstrap: ./outputs cannot be made: %s\n" % error.strerror)
 
 
 def _temporary(environment: Mapping[str, str]) -> Optional[str]:

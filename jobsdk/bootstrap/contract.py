@@ -43,7 +43,7 @@ class Facts(NamedTuple):
     each of its processes. `cores` and `gpus` describe one node: usable cores (or words for them), and the ids of the
     visible GPUs (None: unknown). `inherited` is the environment that the processes start from. `run_dir` is the run's
     folder, and `io_dir` a name of it that is one word for a shell, through which inputs and outputs are named.
-    `infiniband` is what `fabric.agree` came to.
+    `infiniband` is what `fabric.agree` came to, `ray` the folder of a Ray cluster that the nodes form.
     """
 
     addresses: Sequence[str]
@@ -57,6 +57,7 @@ class Facts(NamedTuple):
     io_dir: str
     restart_count: int = 0
     infiniband: Union[str, Sequence[str], None] = None
+    ray: Optional[str] = None
 
 
 def node_processes(plan: Plan, node_rank: int) -> List[Process]:
@@ -78,15 +79,20 @@ def node_processes(plan: Plan, node_rank: int) -> List[Process]:
 def size_of(plan: Plan, node_rank: int) -> int:
     """How many processes a node has, of a job whose processes are all alike.
 
-    `per_node` is in the plan where an engine has placed them and not every node has got as many.
+    `per_node` is in the plan where an engine has placed them and not every node has got as many. Over a Ray cluster
+    there is one, on its head.
     """
     distribution = plan["distribution"]
+    if distribution["type"] == "ray":
+        return int(node_rank == 0)
     return int(distribution["per_node"][node_rank] if "per_node" in distribution else distribution["processes"])
 
 
 def first_rank(plan: Plan, node_rank: int) -> int:
     """The rank of a node's first process."""
     distribution = plan["distribution"]
+    if distribution["type"] == "ray":
+        return min(1, node_rank)
     if "per_node" in distribution:
         return int(sum(distribution["per_node"][:node_rank]))
     return int(node_rank * distribution["processes"])
@@ -95,7 +101,7 @@ def first_rank(plan: Plan, node_rank: int) -> int:
 def node_of(plan: Plan, rank: int) -> int:
     """The node of a rank; of one that there is not, the one that it would be on."""
     distribution = plan["distribution"]
-    if "per_node" not in distribution:
+    if "per_node" not in distribution or distribution["type"] == "ray":
         return rank // max(1, int(distribution["processes"]))
     for node_rank, size in enumerate(distribution["per_node"]):
         if rank < size:
@@ -134,6 +140,11 @@ def world_size(plan: Plan) -> int:
 def has_shell(plan: Plan) -> bool:
     """Whether a job's nodes reach one another by `ssh`: launchers of MPI and DeepSpeed ask for it."""
     return plan["distribution"]["type"] in ("mpi", "deepspeed") and plan["nodes"] > 1
+
+
+def has_cluster(plan: Mapping[str, Any]) -> bool:
+    """Whether a job's nodes form a Ray cluster; with an `address` it uses one that is there."""
+    return plan["distribution"]["type"] == "ray" and "address" not in plan["distribution"]
 
 
 def _tensorflow_roles(plan: Plan, node_rank: int) -> List[Any]:
@@ -241,6 +252,10 @@ class Contract:
         if self._type in ("mpi", "deepspeed"):
             variables["JOBSDK_HOSTFILE"] = layout.hostfile(facts.run_dir)
             variables["JOBSDK_MACHINEFILE"] = layout.machinefile(facts.run_dir)
+        if self._type == "ray":
+            from . import ray_cluster
+
+            variables.update(ray_cluster.variables(plan, facts))
         if "config" in plan["distribution"]:
             config = plan["distribution"]["config"]
             variables["JOBSDK_DEEPSPEED_CONFIG"] = layout.deepspeed_config(config, facts.run_dir)
@@ -324,13 +339,15 @@ class Contract:
         variables.update(fabric.variables(network, self._type, facts.interface, facts.infiniband))
         if self._type in ("pytorch", "deepspeed"):
             variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
+        elif self._type == "ray":
+            variables["RAY_USAGE_STATS_ENABLED"] = "0"
         chosen = {name: value for name, value in variables.items() if name not in facts.inherited}
         count = self._plan["gpus_per_process"]
         if process.role == "tuner":
             count = None  # DeepSpeed's launcher gives each process of a trial its GPU
+        if count:
+            chosen["JOBSDK_GPUS_PER_PROCESS"] = "%g" % count  # for those that see more than their own
         if count and facts.gpus:  # an index into the node's own list, never a number of ours: ids may be UUIDs
             first = process.local_rank // sharers(count) if count < 1 else int(process.local_rank * count)
             chosen["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpus[first : first + max(1, int(count))])
-            if "CUDA_VISIBLE_DEVICES" not in self._plan["environment"]:
-                chosen["JOBSDK_GPUS_PER_PROCESS"] = "%g" % count  # they are this process's alone, from device 0 on
         return chosen

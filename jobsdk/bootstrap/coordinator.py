@@ -143,6 +143,8 @@ class Coordinator:
         if now.reason is not None and message["signal"] in (signal.SIGTERM, signal.SIGKILL):
             message["stopped"] = True  # by us, or by a launcher that we stopped
         facts = {key: message[key] for key in ("t", "node", "rank", "exit_code", "signal")}
+        if message.get("stopped"):
+            facts["stopped"] = True
         self._event("rank_ended", **facts)
         if "failed_before" in message:  # it had failed already when it was told to end
             late = {"t": message["failed_before"], "exit_code": 1, "signal": None, "stopped": False}

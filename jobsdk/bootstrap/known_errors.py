@@ -30,6 +30,10 @@ _INTERFACE = (
     " the other nodes",
 )
 _WITH_NCCL = tuple(line.replace("{library}", "NCCL") + " (NCCL_DEBUG: INFO tells more)" for line in _INTERFACE)
+_WITH_RAY = (
+    "Ray's own words are in logs/node-N/ray.log: all nodes need the same versions of Ray and Python, and must reach one"
+    " another at all ports",
+)
 _WITH_GLOO = tuple(line.replace("{library}", "GLOO") for line in _INTERFACE)
 
 CLASSES: Dict[str, Class] = {
@@ -134,6 +138,14 @@ CLASSES: Dict[str, Class] = {
     # The coordinator says these itself; their messages have their facts.
     "node_lost": Class("was lost", ("the machine or its network failed, or its bootstrap was killed",)),
     "never_started": Class("never started", ("see that all nodes were allocated and reach node 0's control port",)),
+    "ray_lost": Class(
+        "lost a part of its Ray cluster: {error}",
+        ("an actor's process that dies by itself is most often short of memory; Ray's own words are in"
+         " logs/node-N/ray.log",),
+        WAITED,
+    ),
+    "ray_missing": Class("did not join the Ray cluster", _WITH_RAY),
+    "ray_ended": Class("lost its part of the Ray cluster", _WITH_RAY),
     "unreachable": Class("cannot be reached", ("jobsdk doctor --job FILE tries every pair of nodes",)),
     "bootstrap_error": Class("could not be started"),
     "preempted": Class("was taken away by its scheduler", ("max_preemptions restarts a job that was preempted",)),
@@ -195,6 +207,9 @@ SIGNS = (
           "two ranks use the same GPU: call torch.cuda.set_device(LOCAL_RANK), with a GPU for each process of a node"),
     _sign("cuda_error", r"CUDA error: |CUDA driver error: |CUDA_ERROR_\w+|cudaError\w+|CUBLAS_STATUS_\w+"
                         r"|CUDNN_STATUS_\w+|cuDNN error"),
+    # Ray; what was lost may be a node's part of the cluster, which that node tells a second later
+    _sign("ray_lost", r"ray\.exceptions\.(Actor(Died|Unavailable)|NodeDied|WorkerCrashed|Object\w*Lost|OwnerDied|Raylet"
+                      r"|LocalRaylet|RaySystem|Rpc)\w*\b"),
     # A port or the network
     _sign("port_in_use", r"EADDRINUSE|(?i:address already in use)|Could not start gRPC server"),
     _sign("collective_timeout", r"Watchdog caught collective operation timeout|Timed out waiting \d+ ?ms for"

@@ -38,6 +38,7 @@ class Supervisor:
         self._plan = plan_file.read(run_dir)
         self._native = _read(run_dir + "/native.json")
         self._cancelled = False
+        self._tokens: List[bytes] = []
         self._ended: List[Tuple[int, Optional[int], int]] = []  # (exit code, signal, node) of bootstraps, in order
         self._heard: Dict[int, float] = {}  # when each bootstrap gave a sign of life: pid -> time
         self._bootstraps: Dict[int, _Bootstrap] = {}
@@ -70,6 +71,7 @@ class Supervisor:
         finally:
             processes.kill_descendants()
             staging.remove_io_dir(io_dir, self._run_dir)
+            self._remove_ray()
             plan_file.forget_secrets(self._run_dir)
         return self._exit_code()
 
@@ -82,6 +84,14 @@ class Supervisor:
         if not self._native["in_place"]:
             staging.link_outputs(self._native["working_dir"], self._run_dir)
 
+    def _remove_ray(self) -> None:
+        """What bootstraps that were killed have left of a Ray cluster."""
+        if contract.has_cluster(self._plan):
+            from . import ray_cluster
+
+            for token in self._tokens:
+                ray_cluster.remove(ray_cluster.folder(self._plan, token, os.environ))
+
     def _cancel_early(self, *_: Any) -> None:
         self._cancelled = True
         for signum in (signal.SIGTERM, signal.SIGINT):  # once is enough
@@ -93,6 +103,7 @@ class Supervisor:
         self._is_beginning = False
         listener = network.listener(_ADDRESS, 0)
         self._control_port, self._token = listener.getsockname()[1], os.urandom(32)
+        self._tokens.append(self._token)
         for rank in range(self._plan["nodes"]):
             self._start_node(rank, listener, restart, used)
         listener.close()

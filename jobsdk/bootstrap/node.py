@@ -428,9 +428,10 @@ class NodeAgent:
         return dict(words, failed_before=at) if words["error"] else {}
 
     def _launcher_ended(self, pid: int, child: _Child, code: int, signum: Optional[int], failed: bool) -> None:
-        if self._ray is not None and not self._signalled:
+        if self._ray is not None and self._ray.pid == pid and not self._signalled:
             how = failure.describe(code, signum)
-            text = "Ray on node %d ended while the job ran: %s" % (self._node.rank, self._ray.last_words() or how)
+            what = "ended while the job ran" if self._ray.is_up else "could not be started"
+            text = "Ray on node %d %s: %s" % (self._node.rank, what, self._ray.last_words() or how)
             self._failed(code or exits.LOST, text, pid=pid, signal=signum, **{"class": "ray_ended"})
             return
         if not failed:
@@ -531,7 +532,10 @@ class NodeAgent:
         if self._ray is None or self._deadline is None or self._ray.pid not in self._children:
             return set()
         is_needed = len(self._children) > 1 and self._deadline - time.monotonic() > self._plan["grace_s"] / 2
-        return self._ray.own() | ({self._ray.pid} if is_needed else set())
+        own = self._ray.own()
+        if not own and self._ray.pid in self._asked:  # it has ended all of them, and takes seconds to end itself
+            processes.send([self._ray.pid], signal.SIGKILL)
+        return own | ({self._ray.pid} if is_needed else set())
 
     def _ends_by_itself(self, pid: int) -> bool:
         """mpirun ends when its ranks do, and Open MPI 4 crashes on a SIGTERM meanwhile: it has half the grace time."""

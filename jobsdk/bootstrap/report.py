@@ -13,6 +13,7 @@ Record = Dict[str, Any]
 #: The states of a failure that is no fault of the command, by the class of the cause.
 _STATES = {
     "node_lost": ("Lost", exits.LOST), "never_started": ("Lost", exits.LOST),
+    "ray_missing": ("Lost", exits.LOST),
     "preempted": ("Preempted", exits.PREEMPTED),
     "hang": ("TimedOut", exits.TIMED_OUT), "timeout": ("TimedOut", exits.TIMED_OUT),
 }  # fmt: skip

@@ -23,6 +23,7 @@ class Round:
         self.idle: Dict[int, float] = {}  # nodes that have long seen nothing done, and until when that is believed
         self.reason: Optional[str] = None  # why all are being stopped
         self.stopped_at = 0.0
+        self.told_to_stop = False  # node 0, before the others
         self.leaving: Set[int] = set()  # nodes that were told to go
         self.shells: Dict[int, int] = {}  # how many commands a node was told to start by the remote shell
 

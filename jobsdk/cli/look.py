@@ -15,12 +15,16 @@ from jobsdk.client import JobOperations
 @output_option()
 def show(name: str, form: str) -> None:
     """Show a run: its state, how it ended, where its outputs are, the last value of each metric."""
-    from jobsdk.cli.records import last_values, metric_records, run_record
+    from jobsdk import tensorboard
+    from jobsdk.cli.records import metric_records, run_record
+    from jobsdk.metrics import Table
 
     run = JobOperations().get(name)
     record = run_record(run)
+    events = tensorboard.folders(run.folder)
     if form == "table":
-        record["metrics"] = last_values(run.metrics)
+        record["metrics"] = {name: f"{value:.6g}" for name, value in Table(run.metrics).last.items()}
+        record["tensorboard"] = tensorboard.command(events)
         if run.report.get("cause"):
             from jobsdk.card import text
 
@@ -28,8 +32,29 @@ def show(name: str, form: str) -> None:
             record["failure"] = text(run.report, run.name)
     else:
         record["metrics"] = metric_records(run.metrics)
+        record["tensorboard"] = events
         record["report"] = run.report or None
     show_record(record, form)
+
+
+@click.command()
+@run_name
+@output_option("table", "json", "yaml", "csv")
+def metrics(name: str, form: str) -> None:
+    """Show the metrics of a run: a line for each, or with json, yaml or csv every point."""
+    from jobsdk.cli.records import metric_records
+    from jobsdk.metrics import COLUMNS, Row
+
+    table = JobOperations().metrics(name)
+    if form == "table":
+        show_table(COLUMNS, table.summary(), ("AT", "RANKS", "POINTS"))
+    elif form == "csv":
+        import csv
+        import sys
+
+        csv.writer(sys.stdout, lineterminator="\n").writerows([Row._fields, *table])
+    else:
+        show_data(metric_records(JobOperations().get(name).metrics), form)
 
 
 @click.command("list")

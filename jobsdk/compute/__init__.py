@@ -35,6 +35,8 @@ _BUILT_IN = {
     "kubernetes": "jobsdk.compute.kubernetes:KubernetesCompute",
     "ssh": "jobsdk.compute.ssh:SshCompute",
     "azureml": "jobsdk.compute.azureml:AzureMlCompute",
+    "ray": "jobsdk.compute.ray:RayCompute",
+    "spark": "jobsdk.compute.spark:SparkCompute",
 }
 #: What `pip install 'jobsdk[...]'` brings a type's library, where it is not called as the type.
 _EXTRAS = {"azureml": "azure"}

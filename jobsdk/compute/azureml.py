@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.azureml import following, translation
+from jobsdk.azureml import following, scaling, translation
 from jobsdk.azureml import settings as azureml_settings
 from jobsdk.azureml.body import CODE, rest_body
 from jobsdk.azureml.workspace import KEYS, Workspace
@@ -65,15 +65,23 @@ class AzureMlCompute(Compute):
         ]
         if mistakes:
             return mistakes
-        return [
-            *self._judge_environment(job, build_env),
-            *translation.findings(self.name, job, plan, self.settings),
-        ]
+        from jobsdk.job import workers
+
+        laid_out = workers.applied(job, self.layout(job))
+        found = list(translation.findings(self.name, laid_out, plan, self.settings))
+        if job.scaling is not None:
+            launcher = translation.launcher(laid_out, self.settings)
+            found = [one for one in found if not scaling.is_said_here(one)]
+            found += scaling.findings(self.name, job, launcher, self.machine(job))
+        return [*self._judge_environment(job, build_env), *found]
 
     def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
         from jobsdk.job.secret_rules import without
 
         job_rules.raise_errors(self.name, self.judge(job, plan, build_env=build_env), in_place=in_place)
+        from jobsdk.job import workers
+
+        job = workers.applied(job, self.layout(job))
         launcher = translation.launcher(job, self.settings)
         job = self._with_defaults(job)
         native = translation.native_job(job, plan, self.settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jobsdk.errors import ComputeError
@@ -13,6 +14,7 @@ from jobsdk.runs import Pace
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
     from jobsdk.job.findings import Finding
+    from jobsdk.job.workers import Layout, Room
     from jobsdk.logs import Sink, View
     from jobsdk.machines import Machine
     from jobsdk.plan import Plan
@@ -53,6 +55,8 @@ class Compute(ABC):
     pace: ClassVar[Pace] = Pace(1.0, 10.0)
     #: Whether a job can run in a folder of this machine, without a copy of the code.
     can_run_in_place: bool = False
+    #: What is known of the environment that its processes start from, in words.
+    inherited: ClassVar[Mapping[str, str]] = MappingProxyType({"PATH": "<PATH of the node>"})
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         from jobsdk.job.findings import nearest
@@ -83,7 +87,21 @@ class Compute(ABC):
             from jobsdk.compute.network import planned
 
             network = planned(settings.get("network"), machine)
-        return make_plan(job, name=name, preload=settings.get("preload"), network=network)
+        return make_plan(job, name=name, preload=settings.get("preload"), network=network, layout=self.layout(job))
+
+    def layout(self, job: CommandJob) -> Layout | None:
+        """Where the workers of a valid job with `scaling` go here; None for a job without."""
+        if job.scaling is None:
+            return None
+        from jobsdk.job import workers
+
+        return workers.lay_out(job, self.room(job))
+
+    def room(self, job: CommandJob) -> Room | None:
+        """What a node of the job would have here, as far as it is known."""
+        from jobsdk.job.workers import room_of
+
+        return room_of(self.machine(job))
 
     def machine(self, job: CommandJob) -> Machine | None:
         """What is known of the machines on which the job would run."""
@@ -95,15 +113,16 @@ class Compute(ABC):
         return computes.catalogue().find(name)
 
     def judge_machine(self, job: CommandJob, plan: Plan) -> list[Finding]:
-        """What does not fit the machines, where they are known."""
-        machine = self.machine(job)
+        """What does not fit the machines, where they are known; of workers also how they are laid out."""
+        layout, machine = self.layout(job), self.machine(job)
+        found = [] if layout is None else list(layout.findings)
         if machine is None:
-            return []
+            return found
         from jobsdk import compute as computes
         from jobsdk.job.machine_rules import findings
 
         where = ("resources", "instance_type") if job.resources.instance_type else ("compute",)
-        return list(findings(plan, machine, computes.catalogue(), where))
+        return found + list(findings(plan, machine, computes.catalogue(), where, job.scaling))
 
     @abstractmethod
     def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> Sequence[Finding]:

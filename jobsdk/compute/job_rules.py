@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 Path = tuple[str, ...]
 
+#: Options of `ray start` by which the nodes of a job find one another, and what to do for each.
+_OF_RAY_START = {
+    **dict.fromkeys(("--head", "--block", "--address", "--node-ip-address"), "remove it"),
+    "--port": "set distribution.port",
+    "--temp-dir": "set RAY_TMPDIR in environment_variables",
+}
+_OF_NEW_CLUSTERS = (
+    *("port", "include_dashboard", "dashboard_port"),
+    *("head_node_additional_args", "worker_node_additional_args"),
+)
+
 
 def is_in_a_cloud(uri: str | None) -> bool:
     """Whether only Azure ML's own compute could read it. An https URL any node can."""
@@ -24,9 +35,7 @@ def is_in_a_cloud(uri: str | None) -> bool:
 
 def what_none_can(compute: str, job: CommandJob, plan: Plan, instead: str) -> Iterator[Finding]:
     """Errors. `instead` says what an input may be in the place of a URI of a cloud."""
-    if isinstance(job.distribution, RayDistribution):
-        message = f"no Ray cluster can be started on the compute {compute}"
-        yield Finding("error", ("distribution",), message, "call ray.init() in the script, without a distribution")
+    yield from of_ray_cluster(compute, job)
     if job.code is not None and layout.is_remote(job.code) and not job.code.lower().startswith("file:"):
         message = f"{show(job.code)} is not on this machine"
         yield Finding("error", ("code",), message, "give a local folder: --set code=FOLDER")
@@ -35,6 +44,54 @@ def what_none_can(compute: str, job: CommandJob, plan: Plan, instead: str) -> It
         if is_in_a_cloud(uri):
             message = f"{show(uri)} can be read only in its cloud"
             yield Finding("error", ("inputs", name, "path"), message, instead.format(name=name))
+
+
+def of_ray_cluster(compute: str, job: CommandJob) -> Iterator[Finding]:
+    """What the bootstrap cannot do, or does not heed, of a Ray cluster."""
+    given = job.distribution
+    if not isinstance(given, RayDistribution):
+        return
+    if "RAY_ADDRESS" in job.environment_variables:
+        where = ("environment_variables", "RAY_ADDRESS")
+        yield Finding("error", where, "is set for the job's own Ray cluster", "remove it, or set distribution.address")
+    for name in ("head_node_additional_args", "worker_node_additional_args"):
+        for problem, fix in _unfit_words(getattr(given, name) or ""):
+            yield Finding("error", ("distribution", name), problem, fix)
+    if given.address is None:
+        return
+    for name in _OF_NEW_CLUSTERS:
+        if getattr(given, name) is not None:
+            message = "has no effect: with an address no cluster is started"
+            yield Finding("warning", ("distribution", name), message, "remove it, or remove distribution.address")
+    if (job.resources.instance_count or 1) > 1:
+        message = f"only the first of the {job.resources.instance_count} nodes has anything to do on {compute}: with an"
+        message += " address no cluster is started"
+        yield Finding(
+            "warning", ("resources", "instance_count"), message, "set it to 1, or remove distribution.address"
+        )
+
+
+def ray_within_ray(compute: str, job: CommandJob) -> Iterator[Finding]:
+    """An error for a job that would start a Ray cluster inside of the one that it runs on."""
+    if isinstance(job.distribution, RayDistribution) and job.distribution.address is None:
+        message = f"the compute {compute} is a Ray cluster itself, and none is started inside of one"
+        fix = "remove the distribution and call ray.init() in the script, or set distribution.address"
+        yield Finding("error", ("distribution",), message, fix)
+
+
+def _unfit_words(text: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with further arguments of `ray start`, and what to do."""
+    import shlex
+
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        yield f"cannot be split into arguments: {error}", "quote it as for a shell"
+        return
+    for word in words:
+        option = word.partition("=")[0]
+        if option in _OF_RAY_START:
+            yield f"{option} is set by jobsdk", _OF_RAY_START[option]
 
 
 def raise_errors(compute: str, findings: Iterable[Finding], *, in_place: bool) -> None:
@@ -63,6 +120,21 @@ def unheeded_fields(compute: str, job: CommandJob, heeded: Collection[Path] = ()
     for path, is_given in given.items():
         if is_given and path not in heeded:
             yield Finding("warning", path, f"has no effect on the compute {compute}")
+
+
+def unheeded_scaling(compute: str, job: CommandJob, heeded: Collection[str] = ()) -> Iterator[Finding]:
+    """Warnings for what a job's `scaling` asks of nodes and has no effect; a compute that heeds some of it names it:
+    CPU, memory, custom (resources of the site), accelerator_type, label_selector."""
+    scaling = job.scaling
+    if scaling is None:
+        return
+    each = ("scaling", "resources_per_worker")
+    for name, amount in (scaling.resources_per_worker or {}).items():
+        if amount and name != "GPU" and (name if name in ("CPU", "memory") else "custom") not in heeded:
+            yield Finding("warning", (*each, name), f"has no effect on the compute {compute}")
+    for name in ("accelerator_type", "label_selector"):
+        if getattr(scaling, name) and name not in heeded:
+            yield Finding("warning", ("scaling", name), f"has no effect on the compute {compute}")
 
 
 def unheeded_outputs(compute: str, job: CommandJob, plan: Plan) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap import layout, plan_file
-from jobsdk.compute import job_rules, kubernetes_settings, parcel
+from jobsdk.compute import job_rules, kubernetes_scaling, kubernetes_settings, parcel
 from jobsdk.compute import kubernetes_objects as made
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.errors import ComputeError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.kubernetes_api import Api
     from jobsdk.compute.kubernetes_code import Brought
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.workers import Room
     from jobsdk.plan import Plan
 
 #: What submitting needs: (verb, resource, group, subresource).
@@ -65,6 +66,7 @@ class KubernetesCompute(Compute):
             *job_rules.what_none_can(self.name, job, plan, "give a path on a volume, or an https URL"),
             *self._judge_data(plan),
             *job_rules.unheeded_fields(self.name, job, _HEEDED),
+            *self._judge_scaling(job),
         ]
 
     def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
@@ -107,7 +109,15 @@ class KubernetesCompute(Compute):
         if job.resources.instance_type is not None:
             selector = {"node.kubernetes.io/instance-type": job.resources.instance_type}
             settings["node_selector"] = {**settings.get("node_selector", {}), **selector}
-        return settings
+        layout = self.layout(job)
+        if job.scaling is None or layout is None:
+            return settings
+        return kubernetes_scaling.settled(settings, own, job.scaling, layout)
+
+    def room(self, job: CommandJob) -> Room | None:
+        own = (job.resources.properties or {}).get(self.type) or {}
+        settings = {**self.settings, **own} if isinstance(own, Mapping) else self.settings
+        return kubernetes_scaling.room(self.name, settings, super().room(job))
 
     @staticmethod
     def _image(job: CommandJob, settings: Mapping[str, Any]) -> str | None:
@@ -248,6 +258,12 @@ class KubernetesCompute(Compute):
         return [
             Finding("error", (*path, name), words) for name, words in kubernetes_settings.mistakes(own, of_job=True)
         ]
+
+    def _judge_scaling(self, job: CommandJob) -> list[Finding]:
+        laid_out = self.layout(job)
+        if job.scaling is None or laid_out is None:
+            return []
+        return list(kubernetes_scaling.findings(self.name, self.settings, job.scaling, laid_out))
 
     def _judge_image(self, job: CommandJob, build_env: bool) -> list[Finding]:
         found = []

@@ -209,7 +209,7 @@ def _resources(plan: contract.Plan, settings: Settings) -> Object:
     gpus = settings.get("gpus_per_node")
     if gpus is None and plan["gpus_per_process"]:
         gpus = contract.gpus_of(plan, len(contract.node_processes(plan, 0)))
-    devices = _texts(settings, "rdma")
+    devices = {**_texts(settings, "devices"), **_texts(settings, "rdma")}
     if gpus:
         devices[settings.get("gpu_resource", _GPU)] = str(gpus)
     amounts = {key: str(settings[key]) for key in ("cpu", "memory") if settings.get(key)}

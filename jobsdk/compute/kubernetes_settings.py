@@ -24,6 +24,9 @@ SETTINGS: dict[str, Setting] = {
     "queue": Setting("text", "the Kueue LocalQueue; jobs are submitted suspended"),
     "gpu_resource": Setting("text", "the name of a GPU as a resource; not given: nvidia.com/gpu"),
     "gpus_per_node": Setting("number", "GPUs of a node; not given: processes x gpus_per_process"),
+    "devices": Setting("amounts", "further devices of a node by resource name, such as {example.com/fpga: 1}"),
+    "accelerator_label": Setting("text", "the label by which nodes say their GPU; not given: nvidia.com/gpu.product"),
+    "accelerators": Setting("labels", "its values for the accelerator_type of scaling, by that; not given: the same"),
     "rdma": Setting("amounts", "RDMA devices of a node by resource name, such as {rdma/hca: 1}"),
     "cpu": Setting("amount", "processors of a node"),
     "memory": Setting("amount", "memory of a node, such as 64Gi"),
@@ -96,6 +99,21 @@ def _is_amount(value: Any, form: re.Pattern[str]) -> bool:
 
 def _fits(form: re.Pattern[str], value: str) -> bool:
     return form.fullmatch(value) is not None
+
+
+def is_label(value: Any) -> bool:
+    """Whether a label can have this value."""
+    return isinstance(value, str) and bool(value) and _fits(_LABEL, value)
+
+
+def is_label_key(name: str) -> bool:
+    """Whether a label can have this name."""
+    return _fits(_LABEL_KEY, name)
+
+
+def is_resource(name: str) -> bool:
+    """Whether nodes can have a device of this name, as example.com/fpga."""
+    return "/" in name and _fits(_LABEL_KEY, name)
 
 
 def text(value: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap import launchers, layout, processes
+from jobsdk.bootstrap import contract, launchers, layout, processes
 from jobsdk.compute import job_rules, supervisor
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
@@ -64,6 +64,7 @@ class LocalCompute(Compute):
             *self._judge_preload(plan),
             *self._judge_environment(job, build_env),
             *self._judge_unused(job, plan),
+            *self._judge_scaling(job),
             *self._judge_system(),
         ]
 
@@ -129,9 +130,11 @@ class LocalCompute(Compute):
     def _judge_launcher(self, plan: Plan, build_env: bool) -> list[Finding]:
         launcher = plan["distribution"]["launcher"]
         path = for_ranks(os.environ)["PATH"]
-        if launcher == "direct" or _is_there(launcher, path):
-            return []
         if build_env:  # the environment that is to be built may bring it
+            return []
+        if contract.has_cluster(plan) and not _is_there("ray", plan["environment"].get("PATH", path)):
+            return [Finding("error", ("distribution",), "there is no ray on PATH", "pip install 'ray[default]'")]
+        if launcher == "direct" or _is_there(launcher, path):
             return []
         message = f"there is no {_SOUGHT.get(launcher, launcher)} on PATH"
         fix = f"{_INSTALL[launcher]}; or set distribution.launcher: direct for scripts that only read their rank"
@@ -176,6 +179,24 @@ class LocalCompute(Compute):
         if job.resources.instance_type is not None:
             here = f"has no effect on the compute {self.name}"
             found.insert(0, Finding("warning", ("resources", "instance_type"), here))
+        return found
+
+    def _judge_scaling(self, job: CommandJob) -> list[Finding]:
+        layout = self.layout(job)
+        if job.scaling is None or layout is None:
+            return []
+        found = list(job_rules.unheeded_scaling(self.name, job, ("CPU",)))
+        each = ("scaling", "resources_per_worker")
+        gpus, there = layout.gpus * layout.nodes, processes.visible_gpus(os.environ) or []
+        if gpus > len(there):
+            message = f"{job.scaling.num_workers} workers ask for {gpus} GPUs, this machine shows {len(there)}"
+            path, fix = ("scaling", "use_gpu"), "each process sees what there is; ask for less, or use another compute"
+            found.append(Finding("warning", path, message, fix))
+        cpus, cores = job.scaling.num_cpus_per_worker * job.scaling.num_workers, processes.cores()
+        if cpus > cores:
+            message = f"{job.scaling.num_workers} workers ask for {cpus:g} CPUs, this machine has {cores}: they share"
+            path = each if job.scaling.resources_per_worker else ("scaling", "num_workers")
+            found.append(Finding("warning", path, message))
         return found
 
     def _judge_system(self) -> list[Finding]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap import layout, plan_file, unled
-from jobsdk.compute import parcel, slurm_rules, slurm_script, slurm_settings, slurm_state
+from jobsdk.compute import job_rules, parcel, slurm_rules, slurm_scaling, slurm_script, slurm_settings, slurm_state
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
 from jobsdk.compute.host import Host
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.slurm_state import JobState, Verdict
     from jobsdk.job.command import CommandJob
     from jobsdk.job.findings import Finding
+    from jobsdk.job.workers import Room
     from jobsdk.plan import Plan
 
 _JOB = "slurm.json"  # in the run's folder here: the number of its job
@@ -55,7 +56,12 @@ class SlurmCompute(Compute):
     # -- before there is a run -----------------------------------------------------------------------------------
 
     def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
-        return list(slurm_rules.findings(self.name, self._settings_of(job), job, plan, build_env))
+        found = slurm_rules.findings(self.name, self._settings_of(job), job, plan, build_env)
+        layout = self.layout(job)
+        if job.scaling is not None and layout is not None:
+            found += slurm_scaling.findings(self.name, self.settings, job.scaling, layout)
+            found += job_rules.unheeded_scaling(self.name, job, slurm_scaling.HEEDED)
+        return found
 
     def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
         errors = [one for one in self.judge(job, plan, build_env=build_env) if one.is_error]
@@ -99,12 +105,16 @@ class SlurmCompute(Compute):
 
     def _settings_of(self, job: CommandJob) -> dict[str, Any]:
         """Those of the compute, with what the job sets in their place: of the two ways to ask for GPUs only its own."""
-        own = slurm_rules.of_job(job)
-        if not isinstance(own, Mapping) or any(slurm_settings.mistakes_of_job(own)):
-            return dict(self.settings)  # `judge` says what is wrong
+        own = slurm_rules.of_job_or_none(job)  # `judge` says what is wrong
         ways = {"gres", "gpus_per_node"}
         kept = {name: value for name, value in self.settings.items() if name not in ways or not ways & own.keys()}
-        return {**kept, **own}
+        settings, layout = {**kept, **own}, self.layout(job)
+        if job.scaling is None or layout is None:
+            return settings
+        return slurm_scaling.settled(settings, own, job.scaling, layout)
+
+    def room(self, job: CommandJob) -> Room | None:
+        return slurm_scaling.room(self.name, {**self.settings, **slurm_rules.of_job_or_none(job)}, super().room(job))
 
     # -- the run -------------------------------------------------------------------------------------------------
 

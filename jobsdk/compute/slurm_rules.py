@@ -22,6 +22,12 @@ def of_job(job: CommandJob) -> Any:
     return (job.resources.properties or {}).get(_PROPERTY) or {}
 
 
+def of_job_or_none(job: CommandJob) -> Mapping[str, Any]:
+    """The same where it is sound, else nothing."""
+    own = of_job(job)
+    return own if isinstance(own, Mapping) and not any(slurm_settings.mistakes_of_job(own)) else {}
+
+
 def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan, build_env: bool) -> list[Finding]:
     """All of them. `name` is the compute's, `settings` are those that hold for the job."""
     return [

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 _GPUS = re.compile(r"(?:([A-Za-z][\w.-]*):)?([1-9][0-9]*)")
+_GPU_TYPE = re.compile(r"[A-Za-z][\w.-]*")
 _TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
 _MEMORY = re.compile(r"\d+[KMGTkmgt]?")
 
@@ -73,6 +74,20 @@ def _container(value: Any) -> str:
     return ""
 
 
+def _accelerators(value: Any) -> str:
+    if not isinstance(value, dict):
+        return "must be a mapping, as in {A100: a100}, or {A100: {type: a100, constraint: nvlink}}"
+    known = {"type": _like(_GPU_TYPE, "the type of a gres"), "constraint": _text}
+    for name, given in value.items():
+        parts = given if isinstance(given, dict) else {"type": given}
+        for part, one in parts.items():
+            if part not in known:
+                return f"has {name}.{part}; there are {', '.join(known)}"
+            if why := known[part](one):
+                return f"has a {part} of {name} that {why}"
+    return ""
+
+
 def _preload(value: Any) -> str:
     from jobsdk.job.command import PRELOAD
     from jobsdk.job.findings import Report
@@ -102,6 +117,11 @@ SETTINGS: Mapping[str, Setting] = {
         _like(_GPUS, "a number, or TYPE:NUMBER"),
     ),
     "gres": Setting("the same by --gres, as gpu:a100:8, for clusters without --gpus-per-node", _text),
+    "accelerators": Setting(
+        "types of gres, or {type, constraint}, for the accelerator_type of scaling, as {A100: a100}; not given: its "
+        "name in small letters",
+        _accelerators, of_job=False,
+    ),
     "cpus_per_task": Setting("cores of each node; Slurm gives 1 otherwise, unless exclusive", _count),
     "mem": Setting("memory of each node, as 64G; 0 is all", _like(_MEMORY, "a size such as 64G")),
     "exclusive": Setting("whether whole nodes are taken", _flag),
@@ -160,3 +180,30 @@ def gpus(settings: Mapping[str, Any], wanted: int | None) -> tuple[str, str] | N
         return ("gpus-per-node", str(wanted)) if wanted else None
     kind, number = found.groups()
     return "gpus-per-node", f"{kind + ':' if kind else ''}{wanted or number}"
+
+
+def gpu_count(settings: Mapping[str, Any]) -> int | None:
+    """How many GPUs a node has by `gpus_per_node` or `gres`; None if they do not say."""
+    found = _of_gpus(settings)
+    return int(found[1]) if found else None
+
+
+def gpu_kind(settings: Mapping[str, Any]) -> str | None:
+    """The type of GPUs that `gpus_per_node` or `gres` asks for."""
+    found = _of_gpus(settings)
+    return found[0] if found else None
+
+
+def is_gpu_kind(name: str) -> bool:
+    """Whether Slurm can have a type of GPUs of that name."""
+    return _GPU_TYPE.fullmatch(name) is not None
+
+
+def _of_gpus(settings: Mapping[str, Any]) -> tuple[str | None, str] | None:
+    entries = [one.partition(":")[2] or "1" for one in str(settings.get("gres", "")).split(",") if _is_gpu(one)]
+    found = _GPUS.fullmatch((entries or [str(settings.get("gpus_per_node", ""))])[0])
+    return (found[1], found[2]) if found else None
+
+
+def _is_gpu(entry: str) -> bool:
+    return entry.partition(":")[0] == "gpu"

@@ -28,6 +28,7 @@ from jobsdk.runs import locked
 if TYPE_CHECKING:
     from jobsdk.compute.receiving import Received
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.workers import Room
     from jobsdk.plan import Plan
     from jobsdk.runs import RunFolder
 
@@ -86,6 +87,14 @@ class SshCompute(Compute):
             *self._judge_unused(job, plan, build_env),
         ]
 
+    def room(self, job: CommandJob) -> Room | None:
+        from jobsdk.job.workers import Room
+
+        known = [len(entry.gpus) for entry in self._hosts if entry.gpus is not None]
+        of_machine = super().room(job) or Room("")
+        gpus = min(known) if len(known) == len(self._hosts) else of_machine.gpus
+        return of_machine._replace(name=f"a host of {self.name}", gpus=gpus, nodes=len(self._hosts))
+
     def _judge_nodes(self, plan: Plan) -> list[Finding]:
         where, there = ("resources", "instance_count"), len(self._hosts)
         if plan["nodes"] > there:
@@ -116,7 +125,12 @@ class SshCompute(Compute):
         if build_env:
             message = f"cannot be built on the hosts of {self.name}"
             return [Finding("error", ("environment",), message, "set `python`, or `setup`, in the compute")]
-        found = [*job_rules.unheeded_fields(self.name, job), *job_rules.unheeded_outputs(self.name, job, plan)]
+        heeded = () if self.machine(job) is None else ("CPU", "memory", "accelerator_type")
+        found = [
+            *job_rules.unheeded_fields(self.name, job),
+            *job_rules.unheeded_outputs(self.name, job, plan),
+            *job_rules.unheeded_scaling(self.name, job, heeded),
+        ]
         if job.environment is not None:
             found.insert(0, Finding("warning", ("environment",), f"has no effect on the compute {self.name}"))
         return found

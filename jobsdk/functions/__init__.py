@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from jobsdk.errors import JobsdkError, ValidationError
+from jobsdk.functions.names import name_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,50 +84,52 @@ class FunctionJob:
     def __init__(
         self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], options: _Options
     ) -> None:
-        _bind(fn, args, kwargs)
+        _check(fn, args, kwargs)
         self.fn, self.args, self.kwargs = fn, tuple(args), dict(kwargs)
         self._options = options
 
     def __repr__(self) -> str:
-        from jobsdk.functions.payload import name_of
-
         return f"FunctionJob({name_of(self.fn)})"
 
-    def job(self) -> CommandJob:
-        """The command job that makes the call; the function is put into a folder of `JOBSDK_HOME` for it.
+    def job(self, *, in_place: bool = False) -> CommandJob:
+        """The command job that makes the call; the function is put into a folder of `JOBSDK_HOME` for it. With
+        `in_place` it is to be submitted so.
 
         Raises JobsdkError for what cannot be pickled, with the way to it.
         """
+        import shlex
         from pathlib import Path
 
         from jobsdk.functions import payload
         from jobsdk.functions.outcome import PROPERTY
+        from jobsdk.job.paths import working_directory
 
         empty = self._options.job("true", None)
-        code = empty.resolve(empty.code) if empty.code is not None else None
-        if self._options.submission.get("in_place"):
+        code = Path(empty.resolve(empty.code)) if empty.code is not None else None
+        place = f"{payload.FOLDER}/call.py"
+        if in_place:
             # Nothing is copied: the command names the folder, and the job runs where it would without.
-            folder = payload.stage(self.fn, self.args, self.kwargs, None)
-            text, place = f"python {_quoted(folder / payload.FOLDER / 'call.py')}", code
+            call = payload.pickled(self.fn, self.args, self.kwargs, code or Path(working_directory()))
+            place = shlex.quote(f"{payload.stage(call, None)}/{place}")
         else:
-            folder = payload.stage(self.fn, self.args, self.kwargs, code)
-            text, place = payload.COMMAND, Path(folder)
-        properties = {**empty.properties, PROPERTY: payload.name_of(self.fn)}
-        return self._options.job(text, place, properties=properties)
+            code = payload.stage(payload.pickled(self.fn, self.args, self.kwargs, code), code)
+        name = name_of(self.fn)
+        names = {"display_name": empty.display_name or name, "properties": {**empty.properties, PROPERTY: name}}
+        return self._options.job(f"python3 {place}", code, **names)
 
     def explain(self, **options: Any) -> Explanation:
         """As `CommandJob.explain`."""
-        return self.job().explain(**options)
+        return self.job(in_place=self.options.get("in_place", False)).explain(**options)
 
     def submit(self) -> Run:
         """Submit it, and return its run at once. Raises as `JobOperations.create_or_update` does."""
         from jobsdk.client import MLClient
 
-        return MLClient().jobs.create_or_update(self, **self._options.submission)
+        return MLClient().jobs.create_or_update(self)
 
     @property
-    def submission(self) -> Mapping[str, Any]:
-        """The options of its submission that it was made with."""
+    def options(self) -> Mapping[str, Any]:
+        """Those of `JobOperations.create_or_update` that it was made with."""
         return self._options.submission
 
 
@@ -137,42 +140,49 @@ class Function:
         import functools
 
         self.fn = fn
-        self._options = options
+        self.options = options
         functools.update_wrapper(self, fn)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
 
-    def __reduce__(self) -> Any:
-        return _plain, (self.fn,)  # within a job it is the function
+    def __get__(self, instance: object, owner: type | None = None) -> Function:
+        """As a method: that of `instance`, which travels with it."""
+        return self if instance is None else Function(self.fn.__get__(instance, owner), self.options)
 
     def job(self, *args: Any, **kwargs: Any) -> FunctionJob:
         """The job that calls it with these arguments."""
-        return FunctionJob(self.fn, args, kwargs, self._options)
+        return FunctionJob(self.fn, args, kwargs, self.options)
 
     def submit(self, *args: Any, **kwargs: Any) -> Run:
         """Submit a job that calls it with these arguments, and return its run at once."""
         return self.job(*args, **kwargs).submit()
 
-    def map(self, *iterables: Iterable[Any], limit: int = 4) -> Iterator[Any]:
+    def map(self, *iterables: Iterable[Any], limit: int = 4) -> _Mapping:
         """What it returns for each tuple of arguments, in their order, as `concurrent.futures.Executor.map` does it.
 
-        At most `limit` runs are under way at a time; they start at once, and are cancelled when the iterator is closed
-        or garbage. The first exception, in the order of the arguments, is raised.
+        At most `limit` runs are under way at a time; they start at once. The first exception, in the order of the
+        arguments, is raised. It, the iterator's `close()` and its end as garbage cancel what is still under way.
         """
-        return _mapped([self.job(*args) for args in zip(*iterables, strict=False)], limit)
+        if limit < 1:
+            raise ValueError("limit must be at least 1")
+        return _Mapping([self.job(*args) for args in zip(*iterables, strict=False)], limit)
 
 
-def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
-    return fn
-
-
-def _bind(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raises TypeError for arguments that the function does not take."""
+def _check(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises TypeError for what is no plain function, and for arguments that it does not take."""
     import inspect
 
     if not callable(fn):
         raise TypeError(f"function() takes a function, not an object of type {type(fn).__name__}")
+    for one in (fn, getattr(fn, "__call__", None)):  # noqa: B004  # of an object with the method, too
+        for kind, is_one, fix in (
+            ("a coroutine function", inspect.iscoroutinefunction, "a function that calls asyncio.run()"),
+            ("a generator function", inspect.isgeneratorfunction, "a function that returns a list"),
+            ("an asynchronous generator function", inspect.isasyncgenfunction, "a function that returns a list"),
+        ):
+            if is_one(one):
+                raise TypeError(f"{name_of(fn)} is {kind}: what calling it gives cannot travel. Fix: {fix}")
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # some built-in functions have none
@@ -180,19 +190,14 @@ def _bind(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        from jobsdk.functions.payload import name_of
-
         raise TypeError(f"{name_of(fn)}(): {error}") from None
 
 
-def _quoted(path: Path) -> str:
-    import shlex
-
-    return shlex.quote(str(path))
-
-
 def as_completed(runs: Iterable[Run], timeout: float | None = None) -> Iterator[Run]:
-    """The runs, each when it has ended, however it has. Raises TimeoutError when not all have after `timeout` seconds."""
+    """The runs, each when it has ended, however it has.
+
+    Raises TimeoutError when not all have ended after `timeout` seconds.
+    """
     deadline = None if timeout is None else time.monotonic() + timeout
     waiting = list(dict.fromkeys(runs))
     pause, total = 0.01, len(waiting)
@@ -209,38 +214,66 @@ def as_completed(runs: Iterable[Run], timeout: float | None = None) -> Iterator[
         pause = min(pause * 1.5, 0.5)
 
 
-def _mapped(jobs: Sequence[FunctionJob], limit: int) -> Iterator[Any]:
-    if limit < 1:
-        raise ValueError("limit must be at least 1")
-    from concurrent.futures import ThreadPoolExecutor
+class _Mapping(Iterator[Any]):
+    """The values of calls in their order. `close`, an error and being garbage end what is under way."""
 
-    pool, stopped, lock = ThreadPoolExecutor(limit, "jobsdk-map"), threading.Event(), threading.Lock()
-    under_way: set[Run] = set()
+    def __init__(self, jobs: Sequence[FunctionJob], limit: int) -> None:
+        from concurrent.futures import ThreadPoolExecutor
 
-    def call(job: FunctionJob) -> Any:
-        with lock:
-            if stopped.is_set():
-                raise JobsdkError("it was not submitted: the mapping has ended")
-            run = job.submit()
-            under_way.add(run)
-        value = run.result()
-        with lock:
-            under_way.discard(run)
-        return value
+        self._calls = _Calls()
+        pool = ThreadPoolExecutor(limit, "jobsdk-map")
+        self._futures = [pool.submit(self._calls.call, job) for job in jobs]
+        self._given = 0
+        pool.shutdown(wait=False)
 
-    futures = [pool.submit(call, job) for job in jobs]
-
-    def values() -> Iterator[Any]:
+    def __next__(self) -> Any:
+        if self._given == len(self._futures):
+            raise StopIteration
+        self._given += 1
         try:
-            for future in futures:
-                yield future.result()
-        finally:
-            stopped.set()
-            with lock:
-                left = list(under_way)
-            for run in left:
-                with contextlib.suppress(JobsdkError):
-                    run.cancel()
-            pool.shutdown(wait=False, cancel_futures=True)
+            return self._futures[self._given - 1].result()
+        except BaseException:
+            self.close()
+            raise
 
-    return values()
+    def close(self) -> None:
+        """Cancel what is under way, and submit no more."""
+        for future in self._futures:
+            future.cancel()
+        self._calls.stop()
+        self._given = len(self._futures)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_futures"):
+            self.close()
+
+
+class _Calls:
+    """Runs that threads wait for, until they are stopped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._runs: set[Run] = set()
+
+    def call(self, job: FunctionJob) -> Any:
+        if self._is_stopped:
+            return None  # nobody asks for it
+        run = job.submit()
+        with self._lock:
+            self._runs.add(run)
+            is_stopped = self._is_stopped
+        try:
+            if is_stopped:
+                run.cancel()
+            return run.result()
+        finally:
+            with self._lock:
+                self._runs.discard(run)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._is_stopped, left = True, list(self._runs)
+        for run in left:
+            with contextlib.suppress(JobsdkError):
+                run.cancel()

@@ -21,8 +21,11 @@ from types import TracebackType
 from typing import Any, Dict, Iterator, Optional
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PAYLOAD, FACTS, LIBRARY = "call.pkl", "call.json", "library"
+#: Beside this file: the pickled call, what is checked before, cloudpickle with jobsdk.train, the user's own modules.
+PAYLOAD, FACTS, LIBRARY, MODULES = "call.pkl", "call.json", "library", "modules"
 RESULT = "JOBSDK_RESULT"
+#: Where it goes instead if Azure ML has started the rank, in the working directory: its service keeps what is there.
+KEPT = "outputs/jobsdk"
 #: Bytes of a pickled value that come back; what is larger belongs into an output of the job.
 MOST = 64 << 20
 _LINE = 3000  # bytes of base64 in a line
@@ -33,12 +36,14 @@ def main() -> int:
     """Call it; the exit code of the rank."""
     with open(os.path.join(HERE, FACTS), encoding="utf-8") as file:
         facts = json.load(file)
-    sys.path[0] = os.getcwd()  # as for a script of the job's code, whose modules are importable
+    # As for a script of the job's code, whose modules are importable; those of elsewhere have come along.
+    place = _place()
+    sys.path[: int(sys.path[0] == HERE)] = [os.getcwd(), os.path.join(HERE, MODULES)]
     try:
         function, args, kwargs = _loaded(facts)
     except _Unfit as reason:
         sys.stderr.write("jobsdk: %s\n" % reason)
-        _tell({"outcome": "unfit", "message": str(reason)}, b"")
+        _tell(place, {"outcome": "unfit", "message": str(reason)})
         return _BAD_PLACE
     try:
         value = function(*args, **kwargs)
@@ -47,13 +52,13 @@ def main() -> int:
         if code and not isinstance(end.code, int):
             sys.stderr.write("%s\n" % (end.code,))
         if code:
-            _tell({"outcome": "exited", "code": code}, b"")
+            _tell(place, {"outcome": "exited", "code": code})
             return code
         value = None
     except BaseException as error:
-        _raised(error)
+        _raised(place, error)
         return 1
-    return _returned(value)
+    return _returned(place, value)
 
 
 class _Unfit(Exception):
@@ -67,21 +72,25 @@ def _loaded(facts: Dict[str, Any]) -> Any:
             "the function was sent from Python %s and cannot run on Python %s, which is %s here. Fix: an environment "
             "with Python %s on the compute, or submit with Python %s" % (there, here, sys.executable, there, here)
         )
-    _find_library()
+    sys.path.append(os.path.join(HERE, LIBRARY))  # behind all else: for where they are not installed
+    if "cloudpickle" in facts["libraries"]:
+        _take_cloudpickle(facts["libraries"]["cloudpickle"])
     for name, text in facts["sources"].items():  # so that tracebacks show the lines of notebook cells, too
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     try:
         with open(os.path.join(HERE, PAYLOAD), "rb") as file:
             loaded = pickle.load(file)
     except ModuleNotFoundError as error:
+        traceback.print_exc()
         raise _Unfit(
-            "%s needs the module %s, which is not here (%s). Fix: install it in the job's environment, or submit with "
-            "code=FOLDER that has it" % (facts["function"], error.name, sys.executable)
+            "%s needs the module %s, which is not here (%s)%s. Fix: install it in the job's environment, or submit "
+            "with code=FOLDER that has it" % (facts["function"], error.name, sys.executable, _differing(facts))
         ) from None
     except Exception as error:
         traceback.print_exc()
         why = "%s: %s" % (type(error).__name__, error)
         raise _Unfit("%s cannot be loaded here: %s%s" % (facts["function"], why, _differing(facts))) from None
+    _show_to_pickle(loaded[0])
     if os.environ.get("RANK", "0") == "0":
         told = _differing(facts)
         if told:
@@ -89,12 +98,27 @@ def _loaded(facts: Dict[str, Any]) -> Any:
     return loaded
 
 
-def _find_library() -> None:
-    """cloudpickle's own, where it is installed; else the copy that came along."""
-    try:
-        import cloudpickle  # noqa: F401
-    except ImportError:
-        sys.path.append(os.path.join(HERE, LIBRARY))
+def _take_cloudpickle(version: str) -> None:
+    """Have the one that has pickled the function: another version may lack what the pickle names."""
+    import cloudpickle
+
+    if cloudpickle.__version__ == version:
+        return
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cloudpickle"]:
+        del sys.modules[name]
+    sys.path.insert(0, os.path.join(HERE, LIBRARY))
+    import cloudpickle
+
+    del sys.path[0]
+
+
+def _show_to_pickle(function: Any) -> None:
+    """Put what was defined in the user's `__main__` into the one here, where `torch.save` and others look for it."""
+    here = sys.modules["__main__"]
+    for value in [function, *getattr(function, "__globals__", {}).values()]:
+        name = getattr(value, "__qualname__", None)
+        if name and getattr(value, "__module__", None) == "__main__" and not hasattr(here, name):
+            setattr(here, name, value)
 
 
 def _differing(facts: Dict[str, Any]) -> str:
@@ -102,7 +126,7 @@ def _differing(facts: Dict[str, Any]) -> str:
     parts = []
     for name, there in sorted(facts["libraries"].items()):
         here = getattr(sys.modules.get(name), "__version__", None)
-        if here is not None and str(here) != there:
+        if isinstance(here, str) and here != there:
             parts.append("%s is %s here and %s where the function comes from" % (name, here, there))
     return ": " + "; ".join(parts) if parts else ""
 
@@ -110,26 +134,26 @@ def _differing(facts: Dict[str, Any]) -> str:
 # -- what comes back ---------------------------------------------------------------------------------------------------
 
 
-def _returned(value: Any) -> int:
+def _returned(place: str, value: Any) -> int:
     try:
         data = _pickled(value)
     except Exception as error:
         text = "what the function returned, of type %s, cannot be pickled: %s: %s. Fix: return plain data, and write the rest to an output"  # noqa: E501
-        return _no_value(text % (type(value).__name__, type(error).__name__, error))
+        return _no_value(place, text % (type(value).__name__, type(error).__name__, error))
     if len(data) > MOST:
         text = "what the function returned takes %.0f MB, and %.0f MB come back. Fix: write it to an output of the job"
-        return _no_value(text % (len(data) / 1e6, MOST / 1e6))
-    _tell({"outcome": "returned"}, data)
+        return _no_value(place, text % (len(data) / 1e6, MOST / 1e6))
+    _tell(place, {"outcome": "returned"}, data)
     return 0
 
 
-def _no_value(text: str) -> int:
+def _no_value(place: str, text: str) -> int:
     sys.stderr.write("jobsdk: %s\n" % text)
-    _tell({"outcome": "unfit", "message": text}, b"")
+    _tell(place, {"outcome": "unfit", "message": text})
     return 1
 
 
-def _raised(error: BaseException) -> None:
+def _raised(place: str, error: BaseException) -> None:
     """Show the traceback as Python would have, from the function on, and send the exception with it."""
     trace: Optional[TracebackType] = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, os.path.abspath(__file__)):
@@ -149,19 +173,35 @@ def _raised(error: BaseException) -> None:
         pickle.loads(data)  # some can be written and not read
     except Exception:
         data = b""
-    _tell(facts, data if len(data) <= MOST else b"")
+    _tell(place, facts, data if len(data) <= MOST else b"")
 
 
 def _pickled(value: Any) -> bytes:
-    import cloudpickle
+    try:
+        data = pickle.dumps(value, protocol=4)  # most often enough, and there at once
+    except Exception:
+        data = b"__main__"
+    if b"__main__" in data:  # nobody else has this one
+        import cloudpickle
 
-    data: bytes = cloudpickle.dumps(value, protocol=4)
+        data = cloudpickle.dumps(value, protocol=4)
     return data
 
 
-def _tell(facts: Dict[str, Any], data: bytes) -> None:
-    path = os.environ.get(RESULT)
-    if not path:  # called by hand
+def _place() -> str:
+    """The file for what comes back; empty where the call was made by hand."""
+    given = os.environ.get(RESULT)
+    if given or "AZUREML_RUN_ID" not in os.environ:
+        return given or ""
+    who = "rank-%s" % os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+    if "TF_CONFIG" in os.environ:
+        task = json.loads(os.environ["TF_CONFIG"])["task"]
+        who = "%s-%s" % (task["type"], task["index"])
+    return os.path.abspath("%s/%s.result.log" % (KEPT, who))
+
+
+def _tell(path: str, facts: Dict[str, Any], data: bytes = b"") -> None:
+    if not path:
         return
     head = json.dumps(dict(facts, bytes=len(data), python="%d.%d" % sys.version_info[:2]))
     os.makedirs(os.path.dirname(path), exist_ok=True)

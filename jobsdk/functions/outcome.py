@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
+import sys
 from typing import Any, NamedTuple
 
 from jobsdk.bootstrap import contract, layout
-from jobsdk.errors import JobsdkError
+from jobsdk.errors import JobFailed, JobsdkError
+from jobsdk.functions import call
 from jobsdk.runs import RunFolder
 
 #: The property of a job that calls a function, with the function's name.
@@ -24,9 +27,15 @@ class Outcome(NamedTuple):
 
 
 def read(run: RunFolder, rank: int) -> Outcome | None:
-    """What a rank has left in the last start of the job; None where it has left nothing, or not all of it arrived."""
-    plan, restarts = run.plan(), run.recorded_state().restarts
-    path = layout.result(str(run.path), contract.node_of(plan, rank), rank, restarts)
+    """What a rank has left in the last start of the job; None where it has left nothing, or not all of it arrived.
+
+    Raises ComputeError where it has to be fetched and cannot be.
+    """
+    return parsed(rank, _file(run, rank))
+
+
+def parsed(rank: int, path: str | os.PathLike[str]) -> Outcome | None:
+    """What a file holds that `call` has written; None where it is not there, or not whole."""
     try:
         with open(path, "rb") as file:
             head, *lines = file.read().splitlines()
@@ -37,6 +46,19 @@ def read(run: RunFolder, rank: int) -> Outcome | None:
     if not lines or lines[-1] != b"." or len(data) != facts["bytes"]:
         return None
     return Outcome(rank, facts, data)
+
+
+def _file(run: RunFolder, rank: int) -> str:
+    plan, restarts = run.plan(), run.recorded_state().restarts
+    process = next(one for one in contract.processes(plan) if one.rank == rank)
+    if run.read_json("azureml.json").get("launcher") != "native":
+        return layout.result(str(run.path), process.node_rank, rank, restarts)
+    from jobsdk import compute
+
+    # Azure ML's own launcher: there it lies among the outputs, which are fetched as a whole.
+    kept = f"{compute.of_run(run).fetch(run, ['default'])['default']}/{call.KEPT.partition('/')[2]}"
+    who = f"{process.role}-{process.role_index}" if plan["distribution"]["type"] == "tensorflow" else f"rank-{rank}"
+    return f"{kept}/{who}.result.log"
 
 
 def value(run: RunFolder, rank: int) -> Any:
@@ -58,24 +80,35 @@ def value(run: RunFolder, rank: int) -> Any:
         ) from error
 
 
-def exception(run: RunFolder) -> BaseException | None:
-    """The exception of the rank that failed first, as it was raised there; None where it is not known.
+def exception(run: RunFolder, failure: JobFailed) -> BaseException:
+    """What the rank that failed first has raised, where that is known and an `Exception`; else `failure`.
 
-    Its cause is a `RemoteTraceback` with the lines of code and the rank.
+    Where there is a traceback its cause is a `RemoteTraceback`.
     """
     cause = run.report().get("cause") or {}
     rank = cause.get("rank")
     found = read(run, rank) if isinstance(rank, int) else None
-    if found is None or found.facts["outcome"] != "raised" or not found.data:
-        return None
-    try:
-        error = pickle.loads(found.data)
-    except Exception:
-        return None
-    if not isinstance(error, BaseException):
-        return None
-    error.__cause__ = RemoteTraceback(rank, cause.get("node"), found.facts["traceback"])
+    if found is None or found.facts["outcome"] != "raised":
+        return failure
+    error: BaseException = failure
+    if found.data:
+        try:
+            loaded = pickle.loads(found.data)
+        except Exception:  # its class is not here, or cannot be made again
+            loaded = None
+        # A KeyboardInterrupt of there must not look like one of here.
+        error = loaded if isinstance(loaded, Exception) else failure
+    remote = error.__cause__ = RemoteTraceback(found.rank, cause.get("node"), found.facts["traceback"])
+    if error is not failure and "IPython" in sys.modules:
+        # What a notebook shows of it; without one nothing is added that would have to be pickled.
+        error._render_traceback_ = lambda: _shown(error, remote)  # type: ignore[attr-defined]
     return error
+
+
+def _shown(error: BaseException, remote: RemoteTraceback) -> list[str]:
+    from jobsdk.notebook import shown
+
+    return [*str(remote).splitlines(), "", *shown(error)]
 
 
 class RemoteTraceback(Exception):

@@ -1,4 +1,4 @@
-"""A function made ready to travel: pickled by value with what it refers to, in a folder that goes as a job's code."""
+"""A function made ready to travel: pickled with what it refers to, in a folder that goes as a job's code."""
 
 from __future__ import annotations
 
@@ -6,184 +6,164 @@ import hashlib
 import io
 import json
 import os
-import pickle
 import shutil
 import sys
-import sysconfig
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobsdk.errors import JobsdkError
 from jobsdk.functions import call
-from jobsdk.runs import home, make_folder
+from jobsdk.functions.names import name_of
+from jobsdk.runs import home, locked, make_folder
 
 #: In the code of the job: the folder with the call.
 FOLDER = "jobsdk_call"
-COMMAND = f"python {FOLDER}/call.py"
 _KEPT_S = 30 * 86400  # how long a folder is kept that no submission has used
+_MOST_SOURCE = 1 << 20  # characters of a file whose lines tracebacks show
+_one = threading.Lock()  # what is pickled by value is known to all of cloudpickle
 
 
-def stage(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], code: Path | None) -> Path:
+class Payload(NamedTuple):
+    """A call: the pickle, the facts that `call` checks, and the own modules as files, by their place."""
+
+    data: bytes
+    facts: str
+    modules: Mapping[str, bytes]
+
+    def digest(self) -> str:
+        whole = hashlib.sha256(self.data)
+        for part in (self.facts.encode(), *(item for place in self.modules.items() for item in place)):
+            content = part if isinstance(part, bytes) else part.encode()
+            whole.update(b"%d\0%b" % (len(content), content))
+        return whole.hexdigest()
+
+
+def stage(payload: Payload, code: Path | None) -> Path:
     """The folder with the call and the files of `code`, made unless it is there; under `home()`, for it is no run's.
 
-    Raises JobsdkError for what cannot be pickled, with the way to it.
+    Raises JobsdkError for what cannot be read or written.
     """
-    data, facts = pickled(function, args, kwargs, code)
-    text = json.dumps(facts, sort_keys=True)
-    digest = hashlib.sha256(data + text.encode())
+    name = payload.digest()
     if code is not None:
         from jobsdk import snapshot
 
-        digest.update(snapshot.fingerprint(code).encode())
+        name = hashlib.sha256((name + snapshot.fingerprint(code)).encode()).hexdigest()
     store = make_folder(home() / "functions")
-    folder = store / digest.hexdigest()[:32]
-    if folder.is_dir():
-        os.utime(folder)
-        return folder
-    _tidy(store)
-    partly = store / f"{folder.name}.{os.getpid()}.{time.monotonic_ns()}.part"
+    folder = store / name[:32]
+    with locked(store / ".lock"):  # what is found here is not tidied away in this moment
+        if folder.is_dir():
+            os.utime(folder)
+            return folder
+        gone = _aged(store)
+    for old in gone:
+        shutil.rmtree(old, ignore_errors=True)
+    partly = store / f"{folder.name}.{os.getpid()}.{threading.get_ident()}.part"
     try:
         if code is not None:
             from jobsdk import snapshot
 
             snapshot.take(code, partly)
-        _write(partly / FOLDER, data, text)
+        _write(partly / FOLDER, payload)
         os.rename(partly, folder)
     except OSError as error:
-        shutil.rmtree(partly, ignore_errors=True)
-        if not folder.is_dir():  # another process may have made it
+        if not folder.is_dir():  # else another process has made it meanwhile
             raise JobsdkError(f"{folder} cannot be written: {error.strerror}") from error
+    finally:
+        shutil.rmtree(partly, ignore_errors=True)
     return folder
 
 
-def _write(folder: Path, data: bytes, facts: str) -> None:
+def _write(folder: Path, payload: Payload) -> None:
     import cloudpickle
 
     folder.mkdir(parents=True)
-    (folder / call.PAYLOAD).write_bytes(data)
-    (folder / call.FACTS).write_text(facts, "utf-8")
+    (folder / call.PAYLOAD).write_bytes(payload.data)
+    (folder / call.FACTS).write_text(payload.facts, "utf-8")
     shutil.copyfile(call.__file__, folder / "call.py")
-    library = folder / call.LIBRARY / "cloudpickle"
-    library.mkdir(parents=True)
-    for source in Path(cloudpickle.__file__).parent.glob("*.py"):
-        shutil.copyfile(source, library / source.name)
+    ours = Path(call.__file__).parents[1]
+    of_ranks = [ours / "__init__.py", *(ours / "train").glob("*.py")]  # jobsdk.train, which needs nothing else
+    for package, sources in (
+        (ours, of_ranks),
+        (Path(cloudpickle.__file__).parent, Path(cloudpickle.__file__).parent.glob("*.py")),
+    ):
+        for source in sources:
+            target = folder / call.LIBRARY / source.relative_to(package.parent)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    for place, content in payload.modules.items():
+        file = folder / call.MODULES / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
 
 
-def _tidy(store: Path) -> None:
-    """Take away what nobody has used for long."""
+def _aged(store: Path) -> list[Path]:
+    """What nobody has used for long, renamed so that nobody finds it any more."""
+    gone = []
     for folder in store.iterdir():
         try:
-            if time.time() - folder.stat().st_mtime > _KEPT_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            if folder.is_dir() and time.time() - folder.stat().st_mtime > _KEPT_S:
+                target = folder.with_name(f"{folder.name}.{os.getpid()}.gone")
+                os.rename(folder, target)
+                gone.append(target)
         except OSError:
-            pass  # another process does the same
+            pass  # its owner has taken it away
+    return gone
 
 
-def pickled(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], code: Path | None
-) -> tuple[bytes, dict[str, Any]]:
-    """The pickled call, and the facts that `call` checks. Raises JobsdkError for what cannot be pickled."""
-    import cloudpickle
+def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], code: Path | None) -> Payload:
+    """The call, for a job that runs in `code`. Raises JobsdkError for what cannot be pickled, with the way to it."""
+    from jobsdk.functions import modules
+    from jobsdk.functions.pickling import Pickler
 
-    call_of = (function, tuple(args), dict(kwargs))
-    buffer = io.BytesIO()
-    with _by_value(code) as modules:
+    project, buffer = modules.Project(), io.BytesIO()
+    with _one:
+        pickler = Pickler(buffer, project)
         try:
-            cloudpickle.Pickler(buffer, protocol=4).dump(call_of)
+            pickler.dump((function, tuple(args), dict(kwargs)))
         except Exception as error:
             from jobsdk.functions.culprit import explained
 
-            raise JobsdkError(explained(function, args, kwargs, error)) from error
-    data = buffer.getvalue()
-    return data, {
-        "python": "%d.%d" % sys.version_info[:2],
+            raise JobsdkError(explained(function, args, kwargs, pickler, error)) from error
+    needed = project.needed(pickler.needed())
+    facts = {
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "function": name_of(function),
-        "libraries": _libraries(data),
-        "sources": _sources(function, modules),
+        "libraries": _versions(pickler.modules),
+        "sources": _sources(file for file in pickler.files() if not modules.is_installed(file)),
     }
+    there = [one for one in needed.values() if not modules.at_its_place(one, code)]
+    return Payload(buffer.getvalue(), json.dumps(facts, sort_keys=True), _contents(there))
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    """What a function is called in messages."""
-    return str(getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function))
-
-
-def _libraries(data: bytes) -> dict[str, str]:
-    """The version of each package that the pickle refers to."""
-    import pickletools
-
-    texts = {argument for _, argument, _ in pickletools.genops(data) if isinstance(argument, str)}
+def _versions(modules: Iterable[str]) -> dict[str, str]:
+    """The version of each package that the pickle names."""
     found = {}
-    for name in sorted({text.partition(".")[0] for text in texts}):
+    for name in {name.partition(".")[0] for name in modules}:
         version = getattr(sys.modules.get(name), "__version__", None)
-        if isinstance(version, str):
+        if isinstance(version, str) and name not in sys.stdlib_module_names:
             found[name] = version
     return found
 
 
-def _sources(function: Callable[..., Any], modules: Sequence[ModuleType]) -> dict[str, str]:
-    """The text of files that only exist here, by the names that tracebacks have for them."""
+def _sources(files: Iterable[str]) -> dict[str, str]:
+    """The text of files and cells by the names that tracebacks have for them: their lines are shown, here as there."""
     import linecache
 
-    code = getattr(function, "__code__", None)
-    names = {code.co_filename} if code is not None else set()
-    home_module = getattr(function, "__module__", "")
-    names |= {module.__file__ for module in modules if module.__file__ and module.__name__ == home_module}
+    texts = {name: "".join(linecache.getlines(name)) for name in files}
+    return {name: text for name, text in texts.items() if 0 < len(text) < _MOST_SOURCE}
+
+
+def _contents(modules: Iterable[Any]) -> dict[str, bytes]:
+    """Modules' files by their place. Raises JobsdkError for one that cannot be read."""
     found = {}
-    for name in names:
-        lines = linecache.getlines(name)
-        if lines and sum(map(len, lines)) < 1 << 20:
-            found[name] = "".join(lines)
-    return found
-
-
-# -- modules of the user's own -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _by_value(code: Path | None) -> Iterator[list[ModuleType]]:
-    """Within it, cloudpickle takes along the user's own modules, which the job's environment does not have."""
-    import cloudpickle
-
-    known = cloudpickle.list_registry_pickle_by_value()
-    loaded = list(sys.modules.values())
-    modules = [module for module in loaded if _is_own(module, code) and module.__name__ not in known]
     for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield modules
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_own(module: ModuleType, code: Path | None) -> bool:
-    """Whether a module is one of the user's project: of no installation, nor at its place within the job's code."""
-    name, file = getattr(module, "__name__", None), getattr(module, "__file__", None)
-    if not isinstance(module, ModuleType) or not isinstance(name, str) or not isinstance(file, str):
-        return False
-    if name == "__main__" or sys.modules.get(name) is not module or not file.endswith(".py"):
-        return False
-    if file.startswith(_INSTALLED) or "site-packages" in file or "dist-packages" in file:
-        return False
-    path = os.path.realpath(file)
-    if path.startswith(_INSTALLED):
-        return False
-    if code is None:
-        return True
-    place = os.path.join(os.path.realpath(code), *name.split("."))
-    return path not in (f"{place}.py", os.path.join(place, "__init__.py"))
-
-
-def _folders() -> tuple[str, ...]:
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    paths |= {os.path.dirname(os.path.dirname(os.path.abspath(call.__file__)))}  # jobsdk itself
-    paths |= {os.path.dirname(os.path.realpath(pickle.__file__))}
-    return tuple(os.path.realpath(path) + os.sep for path in paths if path)
-
-
-_INSTALLED = _folders()
+        try:
+            content = Path(module.file).read_bytes() if module.file is not None else None
+        except OSError as error:
+            raise JobsdkError(f"the module {module.name} cannot be read: {module.file}: {error.strerror}") from error
+        if content is not None:
+            found[module.path] = content
+    return dict(sorted(found.items()))

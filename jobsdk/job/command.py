@@ -21,6 +21,7 @@ from jobsdk.job.model import Model, Nested, field
 from jobsdk.job.paths import local_path, relative_to, working_directory
 from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings
 from jobsdk.job.restarts import Restarts
+from jobsdk.job.scaling import ScalingConfig, TorchConfig
 from jobsdk.job.services import SERVICE, JobService
 
 if TYPE_CHECKING:
@@ -144,6 +145,18 @@ class CommandJob(Restarts, hints=_HINTS):
         Text(empty=False), default=None, doc="Where to run. Not given: the configured default, else local."
     )
     distribution: Distribution | None = field(DISTRIBUTION, default=None, doc="How the processes are started and meet.")
+    scaling: ScalingConfig | None = field(
+        Nested(ScalingConfig),
+        default=None,
+        doc="How many workers the job has and what each needs, in Ray Train's words (jobsdk's own). Nodes, processes "
+        "and GPUs of processes follow from it.",
+    )
+    torch_config: TorchConfig | None = field(
+        Nested(TorchConfig),
+        default=None,
+        doc="How the processes meet in torch.distributed, in Ray Train's words (jobsdk's own); "
+        "jobsdk.train.init_process_group() heeds it.",
+    )
     resources: JobResourceConfiguration = field(
         Nested(JobResourceConfiguration),
         default_factory=lambda: JobResourceConfiguration.default(),
@@ -270,7 +283,7 @@ class CommandJob(Restarts, hints=_HINTS):
         shm_size: str | None = None,
         max_instance_count: int | None = None,
         docker_args: str | list[str] | None = None,
-        gpus_per_process: int | None = None,
+        gpus_per_process: float | None = None,
     ) -> None:
         """Sets the given resources and keeps the others; see `JobResourceConfiguration`."""
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
@@ -343,6 +356,12 @@ class CommandJob(Restarts, hints=_HINTS):
 
         return super(CommandJob, shown(self)).__repr__()
 
+    def _repr_html_(self) -> str:
+        from jobsdk.job.secret_rules import shown
+        from jobsdk.views.cards import of_job
+
+        return of_job(shown(self))
+
     def _absolute(self, path: str) -> str:
         return str(self.resolve(path))
 
@@ -351,6 +370,8 @@ _HOMES: dict[str, tuple[type[Model], ...]] = {
     "resources": (JobResourceConfiguration,),
     "limits": (CommandJobLimits,),
     "queue_settings": (QueueSettings,),
+    "scaling": (ScalingConfig,),
+    "torch_config": (TorchConfig,),
     "distribution": DISTRIBUTIONS,
 }
 
@@ -391,7 +412,7 @@ def command(
     docker_args: str | Sequence[str] | None = None,
     shm_size: str | None = None,
     max_instance_count: int | None = None,
-    gpus_per_process: int | None = None,
+    gpus_per_process: float | None = None,
     timeout: int | None = None,
     hang_timeout: float | str | None = None,
     grace_period: float | str | None = None,
@@ -412,6 +433,8 @@ def command(
     retry_on: int | str | Sequence[int | str] | None = None,
     never_retry_on: int | str | Sequence[int | str] | None = None,
     queue_settings: QueueSettings | Mapping[str, Any] | None = None,
+    scaling: ScalingConfig | Mapping[str, Any] | None = None,
+    torch_config: TorchConfig | Mapping[str, Any] | None = None,
 ) -> CommandJob:
     """A job that runs a command; the parameters are those of Azure ML's `command()`, and the fields of `CommandJob`.
 

@@ -147,14 +147,20 @@ class RayDistribution(Distribution, hints=_RAY):
 
     type: str = field(TypeName("ray"), default="ray", doc="ray")
     port: int | None = field(
-        Integer(1, 65535), default=None, doc="Port of the head process. Not given: Ray's own, 6379."
+        Integer(1, 65535),
+        default=None,
+        doc="Port of the head process. Not given: a free one (where Azure ML starts Ray: 6379).",
     )
     address: str | None = field(
         Text(empty=False), default=None, doc="Address of a running cluster to join, instead of a new one."
     )
-    include_dashboard: bool | None = field(Flag(), default=None, doc="Whether the head starts the dashboard.")
+    include_dashboard: bool | None = field(
+        Flag(), default=None, doc="Whether the head starts the dashboard. Not given: no."
+    )
     dashboard_port: int | None = field(
-        Integer(1, 65535), default=None, doc="Port of the dashboard. Not given: Ray's own, 8265."
+        Integer(1, 65535),
+        default=None,
+        doc="Port of the dashboard. Not given: a free one (where Azure ML starts Ray: 8265).",
     )
     head_node_additional_args: str | None = field(
         Text(), default=None, doc="Further arguments for `ray start` on the head."

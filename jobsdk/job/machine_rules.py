@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from jobsdk.job.findings import Finding, Path
+from jobsdk.job.findings import Finding, Path, one_of
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.scaling import ScalingConfig
     from jobsdk.machines import Catalogue, Machine
     from jobsdk.plan import Plan
 
@@ -22,13 +23,26 @@ def of_instance_type(job: CommandJob) -> list[Finding]:
     machine = known().find(job.resources.instance_type)
     if machine is None:
         return []
-    found = findings(make_plan(job, name="run"), machine, known(), ("resources", "instance_type"))
+    from jobsdk.job import workers
+
+    layout = workers.lay_out(job, workers.room_of(machine))
+    plan = make_plan(job, name="run", layout=layout)
+    found = [] if layout is None else list(layout.findings)
+    found += findings(plan, machine, known(), ("resources", "instance_type"), job.scaling)
     return [finding._replace(severity="warning") for finding in found]
 
 
-def findings(plan: Plan, machine: Machine, catalogue: Catalogue, where: Path) -> Iterator[Finding]:
-    """What does not fit. `where` is the field that names the machine."""
-    yield from _gpus(plan, machine)
+def findings(
+    plan: Plan, machine: Machine, catalogue: Catalogue, where: Path, scaling: ScalingConfig | None = None
+) -> Iterator[Finding]:
+    """What does not fit. `where` is the field that names the machine.
+
+    That of a job with `scaling` the workers of a node do not fit is for its layout to say.
+    """
+    if scaling is None:
+        yield from _gpus(plan, machine)
+    else:
+        yield from _accelerator(scaling, machine, catalogue, where)
     yield from _network(plan, machine, catalogue, where)
 
 
@@ -48,6 +62,17 @@ def _gpus(plan: Plan, machine: Machine) -> Iterator[Finding]:
         message = f"a node has {count}, and {has}: a script that takes cuda:LOCAL_RANK fails"
         path = ("distribution", "process_count_per_instance")
         yield Finding("warning", path, message, f"set it to {machine.gpus}")
+
+
+def _accelerator(scaling: ScalingConfig, machine: Machine, catalogue: Catalogue, where: Path) -> Iterator[Finding]:
+    wanted = scaling.accelerator_type
+    if wanted is None or machine.is_with(wanted) is not False:
+        return
+    found = f"{machine.name} has {machine.gpu or 'no GPU'}, and the job asks for {wanted}"
+    fitting = [one.name for one in catalogue if one.is_with(wanted) and one.gpus >= max(1, machine.gpus)]
+    fitting = fitting or [one.name for one in catalogue if one.is_with(wanted)]
+    known = f"take {one_of(fitting[:4])}" if fitting else "see `jobsdk compute machines`"
+    yield Finding("error", where if fitting else ("scaling", "accelerator_type"), found, known)
 
 
 def _gpus_text(count: int) -> str:

@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from jobsdk.job.durations import Duration
 from jobsdk.job.findings import Path, Report
-from jobsdk.job.kinds import Integer, ListOf, PlainMapping, Rewrite, Text
+from jobsdk.job.kinds import Integer, ListOf, PlainMapping, Rewrite, Schema, Text
 from jobsdk.job.model import Model, field
+
+#: A smaller part of a GPU is nothing that a process could work with.
+_LEAST_SHARE = 0.01
+_SHARE = r"0?[.](?:0[1-9]|[1-9])[0-9]*"
 
 _HINTS = {
     **dict.fromkeys(("nodes", "node_count", "num_nodes", "nnodes", "instances", "replicas"), "instance_count"),
     **dict.fromkeys(("vm_size", "sku", "node_type"), "instance_type"),
     "shared_memory": "shm_size",
 }
+
+
+class GpuCount(Integer):
+    """GPUs of a process: a whole number, or a fraction below 1 of one that several share."""
+
+    says = "a whole number, or a fraction between 0 and 1"
+
+    def __init__(self) -> None:
+        super().__init__(1, fix="write whole GPUs, as 2, or a share of one, as 0.5")
+
+    def structure(self, value: Any, path: Path, report: Report) -> Any:
+        if isinstance(value, str) and re.fullmatch(_SHARE, value):
+            value = float(value)
+        if isinstance(value, float) and _LEAST_SHARE <= value < 1:
+            return value
+        return super().structure(value, path, report)
+
+    def schema(self) -> Schema:
+        number, text = super().schema()["anyOf"]
+        share = {"type": "number", "minimum": _LEAST_SHARE, "exclusiveMaximum": 1}
+        return {"anyOf": [number, share, text, {"type": "string", "pattern": f"^{_SHARE}$"}]}
 
 
 class JobResourceConfiguration(Model, hints=_HINTS):
@@ -40,10 +66,11 @@ class JobResourceConfiguration(Model, hints=_HINTS):
     docker_args: str | list[str] | None = field(
         ListOf(Text(), single=True), default=None, doc="Further arguments for `docker run`, as one text or a list."
     )
-    gpus_per_process: int | None = field(
-        Integer(1),
+    gpus_per_process: float | None = field(
+        GpuCount(),
         default=None,
-        doc="GPUs that each process sees alone (CUDA_VISIBLE_DEVICES). Not given: all see all.",
+        doc="GPUs that each process sees alone (CUDA_VISIBLE_DEVICES); 0.5: two processes share one. Not given: all "
+        "see all.",
     )
 
     #: Whether the job has resources, and whether these say how many nodes.

@@ -42,11 +42,29 @@ def judge(job: CommandJob, report: Report) -> None:
     from jobsdk.job import deepspeed_rules, file_rules, secret_rules, tensorflow_rules  # noqa: F401  (register their rules)
 
     broken = {_meant(job, finding.path)[:2] for finding in report.findings if finding.is_error}
+    job = _laid_out(job, report, broken)
     for reads, function in RULES:
         if not any(_blocks(path, read) for path in broken for read in reads):
             found = Report(report.places, strict=report.strict)
             function(job, found)
             report.findings += [finding for finding in found.findings if not _is_known(finding.path, broken)]
+
+
+def _laid_out(job: CommandJob, report: Report, broken: set[Path]) -> CommandJob:
+    """The job as it is with its workers laid out, which is what the rules are about."""
+    read = ("scaling", "torch_config", "resources", "distribution", "environment_variables")
+    if (job.scaling is None and job.torch_config is None) or any(
+        path[:1] in [(one,) for one in read] for path in broken
+    ):
+        return job
+    from jobsdk.job import workers
+
+    layout = workers.lay_out(job)
+    for finding in layout.findings if layout is not None else ():
+        if finding.is_error:  # what is doubtful its compute may know better
+            report.error(finding.path, finding.message, finding.fix)
+            broken.add(finding.path[:2])
+    return workers.applied(job, layout)
 
 
 def _meant(job: CommandJob, path: Path) -> Path:

@@ -11,10 +11,12 @@ from jobsdk.job.identity import IDENTITY
 from jobsdk.job.io import Input, Output
 from jobsdk.job.model import Model
 from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings
+from jobsdk.job.scaling import ScalingConfig, TorchConfig
 from jobsdk.job.services import SERVICE
 
 _UNTYPED: tuple[type[Model], ...] = (
-    Input, Output, Environment, BuildContext, JobResourceConfiguration, CommandJobLimits, QueueSettings
+    Input, Output, Environment, BuildContext, JobResourceConfiguration, CommandJobLimits, QueueSettings,
+    ScalingConfig, TorchConfig,
 )  # fmt: skip
 
 

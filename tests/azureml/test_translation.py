@@ -64,7 +64,8 @@ def whole(the_job: CommandJob, environ: dict[str, str]) -> Plan:
         (TensorFlowDistribution(), {}, {"launcher": "bootstrap"}, "bootstrap"),
         (DeepSpeedDistribution(), {}, {}, "bootstrap"),
         (DeepSpeedDistribution(), {"launcher": "native"}, {}, "bootstrap"),
-        (RayDistribution(), BOOTSTRAP, {}, "native"),
+        (RayDistribution(), {}, {}, "native"),
+        (RayDistribution(), BOOTSTRAP, {}, "bootstrap"),
     ],
 )
 def test_who_starts_the_ranks(distribution: Any, settings: dict[str, Any], own: dict[str, Any], launcher: str) -> None:
@@ -233,7 +234,10 @@ def test_the_file_that_goes_with_the_code() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"distribution": RayDistribution()}, "error: distribution: no Ray cluster is started by the bootstrap"),
+        (
+            {"distribution": RayDistribution(head_node_additional_args="--port 6379")},
+            "error: distribution.head_node_additional_args: --port is set by jobsdk. Fix: set distribution.port",
+        ),
         ({"code": "azureml:code:1"}, "error: code: the bootstrap goes with the code, which must be on this machine"),
         (
             {"text": "echo " + random.Random(7).randbytes(110_000).hex()},

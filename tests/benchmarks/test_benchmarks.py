@@ -33,6 +33,10 @@ EXPECTED = {
         "cause named, 1 node x 4": SECONDS,
         "exit code (the rank's was 3), 1 node x 4": "3",
     },
+    "functions": {
+        "first line of a bare function, on this machine": SECONDS,
+        "first line of a function in a process group, on this machine": SECONDS,
+    },
     "azure_submit": {
         "new code and data, from the start of the process: seconds": SECONDS,
         "submitted again, nothing changed: seconds": SECONDS,

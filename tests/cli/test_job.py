@@ -300,9 +300,11 @@ def test_a_run_without_its_files_can_be_shown(jobsdk: Jobsdk, home: Path) -> Non
 
 
 def test_validate_says_what_create_would_say_of_the_compute(jobsdk: Jobsdk, work: Path) -> None:
-    (work / "ray.yml").write_text("command: echo hi\ndistribution:\n  type: ray\n")
+    ray = "command: echo hi\ndistribution:\n  type: ray\n  worker_node_additional_args: --block\n"
+    (work / "ray.yml").write_text(ray)
     assert jobsdk("job", "validate", "-f", "ray.yml").code == jobsdk("job", "create", "-f", "ray.yml").code == 2
-    assert "ray.yml:3:3: error: distribution: no Ray cluster" in jobsdk("job", "validate", "-f", "ray.yml").err
+    said = "ray.yml:4:32: error: distribution.worker_node_additional_args: --block is set by jobsdk. Fix: remove it"
+    assert said in jobsdk("job", "validate", "-f", "ray.yml").err
     (work / "far.yml").write_text("command: echo hi\ncompute: azureml:far\n")
     elsewhere = jobsdk("job", "validate", "-f", "far.yml")
     assert (elsewhere.code, "far.yml:2:10: warning: compute: there is no compute 'far'" in elsewhere.err) == (0, True)

@@ -62,7 +62,7 @@ BatchStartTimeout=120
 OverTimeLimit=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-GresTypes=gpu
+GresTypes=gpu,fpga
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=5 PreemptMode=OFF
 PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=60
 PartitionName=high Nodes=ALL PriorityTier=9 PreemptMode=OFF
@@ -150,7 +150,7 @@ class SlurmCluster:
     def _configure(self) -> None:
         folder, here = self.folder, socket.gethostname().split(".")[0]
         lines = [_CONFIGURATION.format(folder=folder)]
-        gpus = f"Gres=gpu:{GPUS}"
+        gpus = f"Gres=gpu:fake:{GPUS},fpga:{GPUS} Feature=quick"
         devices = [folder / f"run/gpu{number}" for number in range(GPUS)]
         for device in devices:
             os.mknod(device, 0o666 | 0o020000, os.makedev(1, 3))
@@ -172,7 +172,11 @@ class SlurmCluster:
         settings = [line for line in lines[0].splitlines() if not line.startswith("Partition")]
         (folder / "slurm.conf").write_text("\n".join([*settings, *lines[1:], *partitions]) + "\n")
         (folder / "gres.conf").write_text(
-            "".join(f"NodeName={node} Name=gpu File={folder}/run/gpu[0-{GPUS - 1}]\n" for node in self.nodes)
+            "".join(
+                f"NodeName={node} Name=gpu Type=fake File={folder}/run/gpu[0-{GPUS - 1}]\n"
+                f"NodeName={node} Name=fpga Count={GPUS}\n"
+                for node in self.nodes
+            )
         )
         (folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
 

@@ -18,9 +18,11 @@ from jobsdk import (
     MpiDistribution,
     Output,
     PyTorchDistribution,
+    RayDistribution,
     TensorFlowDistribution,
     command,
 )
+from tests.conftest import _require
 
 GOLDEN = Path(__file__).parent / "golden"
 DISTRIBUTIONS: dict[str, Any] = {
@@ -29,6 +31,7 @@ DISTRIBUTIONS: dict[str, Any] = {
     "tensorflow": TensorFlowDistribution(parameter_server_count=1, worker_count=2),
     "mpi": MpiDistribution(process_count_per_instance=4),
     "deepspeed": DeepSpeedDistribution(process_count_per_instance=4),
+    "ray": RayDistribution(include_dashboard=True, worker_node_additional_args="--resources '{\"disk\": 1}'"),
 }
 
 
@@ -42,6 +45,20 @@ COMPUTES: dict[str, dict[str, Any]] = {
         "gpus_per_node": 8,
         "setup": ["module load cuda"],
     },
+    "spark": {
+        "type": "spark",
+        "master": "spark://head:7077",
+        "conf": {"spark.executor.memory": "8g"},
+        "python": "/opt/train/bin/python",
+        "gpus_per_node": 4,
+        "cpus_per_node": 16,
+    },
+    "ray": {
+        "type": "ray",
+        "address": "http://head:8265",
+        "gpus_per_node": 8,
+        "runtime_env": {"env_vars": {"NCCL_SOCKET_IFNAME": "ens5"}},
+    },
     "azureml": {
         "type": "azureml",
         "subscription_id": "00000000-0000-0000-0000-000000000000",
@@ -53,13 +70,18 @@ COMPUTES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", DISTRIBUTIONS)
-@pytest.mark.parametrize("compute", COMPUTES)
+#: A Ray cluster starts none inside of itself.
+CELLS = [(compute, kind) for compute in COMPUTES for kind in DISTRIBUTIONS if (compute, kind) != ("ray", "ray")]
+
+
+@pytest.mark.parametrize(("compute", "kind"), CELLS)
 def test_compiled(
     compute: str, kind: str, home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if kind == "mpi":
         request.getfixturevalue("require_mpirun")
+    if kind == "ray" and compute == "local":
+        _require("ray")
     monkeypatch.chdir(home)
     (home / "computes.yml").write_text(json.dumps({"computes": {compute: COMPUTES[compute]}}))
     (home / "src").mkdir()

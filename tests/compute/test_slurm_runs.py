@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk import JobFailed, MLClient, PyTorchDistribution, command
+from jobsdk import JobFailed, MLClient, PyTorchDistribution, ScalingConfig, TorchConfig, command
 from jobsdk import compute as computes
 from jobsdk.compute.host import Host
 from jobsdk.compute.slurm import SlurmCompute
@@ -95,6 +96,22 @@ def test_each_process_sees_its_own_gpus_of_those_that_slurm_gave_the_node(cluste
     configure(gres="gpu:1")
     run = start("echo $CUDA_VISIBLE_DEVICES", nodes=1, processes=2).result(200)
     assert [(run.folder.logs / f"node-0/rank-{rank}.log").read_text() for rank in range(2)] == ["0\n", "0\n"]
+
+
+def test_workers_are_given_what_they_ask_for(cluster: SlurmCluster) -> None:
+    configure(gpus_per_node=2, accelerators={"Quick": {"type": "fake", "constraint": "quick"}})
+    each = {"GPU": 0.5, "CPU": 1, "memory": 100 * 2**20, "fpga": 0.5}
+    scaling = ScalingConfig(num_workers=8, use_gpu=True, resources_per_worker=each, accelerator_type="Quick")
+    text = "echo $LOCAL_RANK of $WORLD_SIZE: $CUDA_VISIBLE_DEVICES, $SLURM_CPUS_PER_TASK cores"
+    job = command(command=text, scaling=scaling, torch_config=TorchConfig("gloo"), compute="cluster")
+    run = MLClient().jobs.create_or_update(job)
+    run.result(200)
+    ranks = [(run.folder.logs / f"node-{rank // 4}/rank-{rank}.log").read_text().strip() for rank in range(8)]
+    assert ranks == [f"{rank % 4} of 8: {rank % 4 // 2}, 4 cores" for rank in range(8)]
+    told = Host().run(["scontrol", "show", "job", number(run)]).out
+    for words in ("NumNodes=2", "MinMemoryNode=400M", "Features=quick"):
+        assert words in told
+    assert re.search("TresPerNode=gres[:/]gpu:fake:2,gres[:/]fpga:2", told), told
 
 
 def test_a_failure_has_its_card_and_its_code(cluster: SlurmCluster) -> None:

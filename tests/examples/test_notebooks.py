@@ -19,6 +19,7 @@ from tests.notebook.kernel import jupyter_of_its_own
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "src_examples"
 NOTEBOOKS = sorted(path.name for path in EXAMPLES.glob("*.ipynb"))
+OF_JOB_FILES = ["cifar10.ipynb", "mnist_tensorflow.ipynb"]
 
 
 class Notebook:
@@ -124,7 +125,22 @@ def test_mnist_tensorflow_from_the_repository(compute: str, tmp_path: Path) -> N
     assert "/not/mounted" in cause
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_functions_from_a_folder_of_its_own(tmp_path: Path) -> None:
+    notebook = Notebook(EXAMPLES / "functions.ipynb", STEPS=30)
+    notebook.run(tmp_path)
+    assert len(re.findall(r"^\[rank [01]\] loss 0\.\d{4}$", notebook.shown("stream"), re.MULTILINE)) == 2
+    weight, bias = map(float, re.findall(r"-?\d\.\d+", notebook.shown("weights")))
+    assert weight != 0 != bias
+    assert notebook.shown("all-ranks") == "[0, 1]\n"
+    assert notebook.shown("map") == "best rate 0.5\n"
+    assert notebook.shown("completed") == "[0, 1, 4]\n"
+    fails = notebook.shown("fails")
+    assert fails.startswith("in rank 1 on node 1:\n\nTraceback (most recent call last):\n")
+    assert '    return 1 // (1 - int(os.environ["RANK"]))\n' in fails
+    assert "cannot pickle '_thread.lock' reached through reads.dataset.lock. Fix:" in notebook.shown("cannot")
+
+
+@pytest.mark.parametrize("name", OF_JOB_FILES)
 def test_a_copy_elsewhere_makes_its_own_data(name: str, tmp_path: Path) -> None:
     examples = tmp_path / "src_examples"
     shutil.copytree(EXAMPLES, examples)
@@ -150,5 +166,5 @@ def test_nothing_of_a_run_is_kept_in_the_file(name: str) -> None:
             assert (cell.outputs, cell.execution_count) == ([], None)
 
 
-def test_there_are_two() -> None:
-    assert NOTEBOOKS == ["cifar10.ipynb", "mnist_tensorflow.ipynb"]
+def test_there_are_three() -> None:
+    assert sorted(["functions.ipynb", *OF_JOB_FILES]) == NOTEBOOKS

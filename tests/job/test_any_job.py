@@ -75,6 +75,15 @@ distributions = st.one_of(
 )  # fmt: skip
 services = fields({"type": st.sampled_from(["ssh", "vs_code", "JUPYTER_LAB"])}, nodes=st.just("all"),
                   port=st.integers(1, 65535), properties=st.dictionaries(texts, anything, max_size=2))  # fmt: skip
+amounts = st.integers(0, 10**12) | st.sampled_from([0.5, "2", "1e9"])
+scalings = fields(
+    num_workers=counts,
+    use_gpu=st.booleans(),
+    resources_per_worker=st.dictionaries(st.sampled_from(["CPU", "memory", "fpga", "a/b"]), amounts),
+    placement_strategy=st.sampled_from(["PACK", "spread", "STRICT_PACK", "Strict_Spread"]),
+    accelerator_type=words,
+    label_selector=st.dictionaries(names, texts, max_size=2),
+)
 jobs = fields(
     {"command": words},
     type=st.sampled_from(["command", "Command"]),
@@ -99,7 +108,13 @@ jobs = fields(
         shm_size=sizes,
         max_instance_count=counts,
         docker_args=texts | st.lists(texts, max_size=2),
-        gpus_per_process=counts,
+        gpus_per_process=counts | st.sampled_from([0.5, 0.25, "0.5"]),
+    ),
+    scaling=scalings,
+    torch_config=fields(
+        backend=st.sampled_from(["nccl", "cpu:gloo,cuda:nccl"]),
+        init_method=st.sampled_from(["env", "TCP"]),
+        timeout_s=st.sampled_from([60, "30m", 1.5]),
     ),
     limits=fields(timeout=counts),
     services=st.dictionaries(names, services, max_size=2),

@@ -2,8 +2,9 @@
 
 It answers one signal by writing the stacks of all its threads into a memory file of its own, where the bootstrap finds
 them (see stacks.py): inside a system call, while other code holds the GIL, in a deadlock. Nothing of this stays in
-sys.path or sys.modules, and a `sitecustomize` of the user's own has its turn. PYTHONPATH keeps the folder, so that
-Pythons that this one starts are armed too; its forks are in any case. It runs on whatever Python a job has.
+sys.modules, and of sys.path only the last entry is ours; a `sitecustomize` of the user's own has its turn. PYTHONPATH
+keeps the folder, so that Pythons that this one starts are armed too; its forks are in any case. It runs on whatever
+Python a job has.
 """
 
 import os
@@ -18,8 +19,10 @@ try:
 except Exception:  # the job is worth more than its stacks
     pass
 
+# What jobsdk offers to scripts, for where it is not installed: site-packages come first.
 _folder = os.path.dirname(__file__)
 sys.path[:] = [entry for entry in sys.path if entry != _folder]
+sys.path.append(os.path.dirname(_folder) + "/python-helpers")
 sys.path_importer_cache.pop(_folder, None)
 del sys.modules["sitecustomize"]
 import sitecustomize  # type: ignore[import-not-found] # noqa: E402, F401  Python passes over the ImportError that there is none

@@ -103,6 +103,14 @@ class Hold:
         state = self.run.recorded_state()
         if state.is_terminal:
             return
+        if report and _knows_better(ended, report):
+            assert ended is not None
+            facts = {"class": ended.kind, "host": None}
+            begun = state.started or time.time()
+            unled.write_end(
+                path, self.plan, ended.status, ended.code, ended.words, ended.at, begun, facts=facts, left=report
+            )
+            return
         if report:
             events.write_report(path, report)
             from jobsdk.bootstrap import plan_file
@@ -121,6 +129,14 @@ class Hold:
             ended = Ended("Lost", exits.LOST, text, "node_lost")
         facts = {"class": ended.kind, "host": None}
         unled.write_end(path, self.plan, ended.status, ended.code, ended.words, ended.at, began, facts=facts)
+
+
+def _knows_better(ended: Ended | None, report: Mapping[str, Any]) -> bool:
+    """Whether the engine says why a node was lost that node 0 could only miss, or that was told to end."""
+    cause = report.get("cause") or {}
+    if ended is None or ended.kind == "bootstrap_error" or ended.at != cause.get("node"):
+        return False
+    return cause.get("class") in ("node_lost", "never_started", "preempted") and ended.kind != cause["class"]
 
 
 class Foreign(NamedTuple):

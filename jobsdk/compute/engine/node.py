@@ -41,14 +41,22 @@ class HeldNode:
     """`start` it, pass on its `lines` until `code` is known, then `close` it.
 
     `files` are the run's parcel by name (with `code.tar.gz` where the job has code), `foreign` what of this process's
-    environment is not for the ranks: names, and beginnings of names.
+    environment is not for the ranks: names, and beginnings of names. `before` is what the command of the bootstrap is
+    given to, where something has to stand between it and this process.
     """
 
-    def __init__(self, run: str, files: Mapping[str, bytes], foreign: Tuple[Sequence[str], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        run: str,
+        files: Mapping[str, bytes],
+        foreign: Tuple[Sequence[str], Sequence[str]],
+        before: Sequence[str] = (),
+    ) -> None:
         self.folder = tempfile.mkdtemp(prefix="jobsdk-%s-" % run[:60])
         self.code: Optional[int] = None
         self._files = sorted(files)
         self._foreign = foreign
+        self._before = before
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._lines: Deque[bytes] = collections.deque()
         self._size = 0
@@ -116,7 +124,7 @@ class HeldNode:
         )
         argv = [sys.executable, "-S", "-E", os.path.join(self.folder, PARCEL, BOOTSTRAP), "node", self.folder]
         self._process = subprocess.Popen(
-            argv, env=environment, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [*self._before, *argv], env=environment, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         threading.Thread(target=self._read, name="jobsdk-node", daemon=True).start()

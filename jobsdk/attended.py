@@ -1,0 +1,32 @@
+"""A run that belongs to a call: shown while it goes on, and ended with the call."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from jobsdk.errors import JobsdkError
+
+if TYPE_CHECKING:
+    from jobsdk.run import Run
+
+
+def attend(run: Run) -> Run:
+    """Show on stdout what the ranks write, until the run has ended, however it has.
+
+    Ctrl-C, a notebook's interrupt and an output that takes nothing more end the run, and are raised when that has been
+    done; a second Ctrl-C does not wait for it.
+    """
+    try:
+        run.logs(follow=True)
+        run.target.wait(run.folder, None)
+    except BaseException as error:
+        with contextlib.suppress(JobsdkError):
+            run.cancel()
+        run.target.wait(run.folder, None)
+        if isinstance(error, KeyboardInterrupt):
+            from jobsdk.notebook import show_briefly
+
+            show_briefly(error)
+        raise
+    return run

@@ -1,0 +1,171 @@
+"""What can be set for a compute of type ray, and what a job needs of a cluster by that."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobsdk.bootstrap import contract
+
+if TYPE_CHECKING:
+    from jobsdk.job.command import CommandJob
+    from jobsdk.plan import Plan
+
+STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+#: Bytes of outputs that a submitted job may send back with its log.
+OUTPUTS_LIMIT = 16 << 20
+_ADDRESS = re.compile(r"auto|local|(https?|ray)://[^\s/]+.*|[^\s:/]+:\d+|\[[0-9A-Fa-f:]+\]:\d+")
+_LEAST = {"CPU": 0.001}  # Ray refuses a bundle of nothing
+
+
+class Setting(NamedTuple):
+    """What a setting means, what is wrong with a value ("" if nothing), and whether a job may set it too."""
+
+    meaning: str
+    wrong: Callable[[Any], str]
+    of_job: bool = True
+
+
+def _text(value: Any) -> str:
+    return "" if isinstance(value, str) and value.strip() else "must be a text"
+
+
+def _address(value: Any) -> str:
+    if isinstance(value, str) and _ADDRESS.fullmatch(value):
+        return ""
+    return "must be http(s)://HOST:PORT, auto, HOST:PORT or ray://HOST:PORT"
+
+
+def _flag(value: Any) -> str:
+    return "" if isinstance(value, bool) else "must be true or false"
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def _amount(value: Any) -> str:
+    return "" if _is_amount(value) else "must be a number of at least 0"
+
+
+def _count(value: Any) -> str:
+    return "" if _is_amount(value) and isinstance(value, int) else "must be a whole number of at least 0"
+
+
+def _amounts(value: Any) -> str:
+    if isinstance(value, Mapping) and all(isinstance(key, str) and _is_amount(one) for key, one in value.items()):
+        clash = {"CPU", "GPU"} & set(value)
+        return f"has {min(clash)}, which cpus_per_node and gpus_per_node are for" if clash else ""
+    return "must be a mapping of amounts"
+
+
+def _texts(value: Any) -> str:
+    fits = isinstance(value, Mapping) and all(isinstance(one, str) for pair in value.items() for one in pair)
+    return "" if fits else "must be a mapping of texts"
+
+
+def _mapping(value: Any) -> str:
+    return "" if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) else "must be a mapping"
+
+
+def _init(value: Any) -> str:
+    taken = {"address", "namespace", "runtime_env"} & set(value if isinstance(value, Mapping) else ())
+    return f"cannot have {min(taken)}" if taken else _mapping(value)
+
+
+def _strategy(value: Any) -> str:
+    return "" if value in STRATEGIES else f"must be {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}"
+
+
+def _runtime_env(value: Any) -> str:
+    wrong = _mapping(value)
+    if wrong:
+        return wrong
+    return f"has env_vars, which {why}" if (why := _texts(value.get("env_vars", {}))) else ""
+
+
+SETTINGS: dict[str, Setting] = {
+    "address": Setting(
+        "http(s)://HOST:8265, the cluster's job submission API; or auto, HOST:PORT, ray://HOST:PORT, to connect to it; "
+        "without it: the session that this process has open, or a Ray of the run's own on this machine",
+        _address,
+        False,
+    ),
+    "headers": Setting("headers of requests to the job submission API, such as those of a gateway", _texts, False),
+    "verify": Setting(
+        "false, or a file of certificates, for an https address",
+        lambda value: "" if isinstance(value, bool) else _text(value) and "must be true, false or a file",
+        False,
+    ),
+    "python": Setting("the interpreter of the cluster that runs a submitted job's driver; without it python", _text),
+    "entrypoint_num_cpus": Setting("CPUs that a submitted job's driver holds; without it 0: the head node", _amount),
+    "entrypoint_resources": Setting("resources that a submitted job's driver holds, as {driver: 1}", _amounts),
+    "outputs_limit": Setting(f"bytes of outputs that a submitted job sends back; without it {OUTPUTS_LIMIT}", _count),
+    "init": Setting("further arguments of ray.init(), as {num_gpus: 2}; not with the job submission API", _init, False),
+    "cpus_per_node": Setting("CPUs of a bundle; without it one for each process of the node", _amount),
+    "gpus_per_node": Setting("GPUs of a bundle; without it processes x gpus_per_process", _amount),
+    "resources_per_node": Setting("further resources of a bundle, as {memory: 8000000000, special: 1}", _amounts),
+    "placement_strategy": Setting("PACK, SPREAD, STRICT_PACK or STRICT_SPREAD; without it SPREAD", _strategy),
+    "placement_timeout": Setting("seconds that a job may wait for its place; without it for ever", _amount),
+    "autoscaling": Setting("true: what the cluster does not have it may get, so that jobs wait for it", _flag),
+    "runtime_env": Setting("Ray's runtime_env of the nodes' processes: pip, env_vars, ...", _runtime_env),
+}
+
+
+def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[tuple[str, str]]:
+    """What is wrong: (setting, words)."""
+    from jobsdk.job.findings import nearest
+
+    known = [name for name, setting in SETTINGS.items() if setting.of_job or not of_job]
+    for name, value in settings.items():
+        if name not in known:
+            near = nearest(name, known)
+            yield str(name), f"is no setting of a job{f': did you mean {near!r}?' if near else ''}"
+        elif why := SETTINGS[name].wrong(value):
+            yield name, f"{why}, not {value!r}"
+
+
+class Demand(NamedTuple):
+    """A placement group: `size` equal bundles, one for each node of the job, or with `per_rank` for each rank."""
+
+    bundle: dict[str, float]
+    size: int
+    strategy: str
+    per_rank: bool
+    labels: list[dict[str, str]] | None
+
+
+def is_placed_by_ray(job: CommandJob) -> bool:
+    """Whether the job leaves to Ray how many nodes it has."""
+    given = getattr(job.distribution, "process_count_per_instance", None)
+    return job.scaling is not None and not job.resources.is_count_given and given is None
+
+
+def demand(job: CommandJob, plan: Plan, settings: Mapping[str, Any]) -> Demand:
+    """What a valid job needs of the cluster. `settings` are the compute's, and over them the job's own."""
+    distribution, nodes = plan["distribution"], plan["nodes"]
+    processes = int(distribution.get("processes", 1))
+    if job.scaling is None:
+        if distribution["type"] == "tensorflow":
+            processes = max(len(contract.node_processes(plan, rank)) for rank in range(min(nodes, 2)))
+        gpus = settings.get("gpus_per_node") or contract.gpus_of(plan, processes)
+        bundle = {"CPU": settings.get("cpus_per_node", processes), "GPU": gpus}
+        bundle.update(settings.get("resources_per_node", {}))
+        return Demand(_sound(bundle), nodes, settings.get("placement_strategy", "SPREAD"), False, None)
+    scaling = job.scaling
+    bundle = {"CPU": scaling.num_cpus_per_worker, "GPU": scaling.num_gpus_per_worker}
+    bundle.update(scaling.additional_resources_per_worker)
+    strategy, given = scaling.placement_strategy, scaling.label_selector
+    if is_placed_by_ray(job):
+        labels = [given] * scaling.num_workers if isinstance(given, dict) else given
+        return Demand(_sound(bundle), scaling.num_workers, strategy, True, labels)
+    whole = {name: amount * (1 if ":" in name else processes) for name, amount in bundle.items()}
+    whole["GPU"] = contract.gpus_of(plan, processes)
+    labels = [given] * nodes if isinstance(given, dict) else None
+    return Demand(_sound(whole), nodes, "STRICT_SPREAD" if strategy.startswith("STRICT") else "SPREAD", False, labels)
+
+
+def _sound(bundle: Mapping[str, float]) -> dict[str, float]:
+    return {name: amount for name, amount in bundle.items() if amount} or dict(_LEAST)

@@ -1,0 +1,100 @@
+"""The settings of a Spark compute: their names, their forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from jobsdk.job.findings import show
+
+SETTINGS: dict[str, str] = {
+    "master": "the cluster: spark://HOST:7077, yarn, k8s://..., local[4]; not given: the session of this process",
+    "remote": "a Spark Connect server, sc://HOST:15002, in the place of master",
+    "conf": "Spark's own settings of the sessions that are made here: a mapping, {spark.executor.memory: 8g}",
+    "app_name": "the application's name in sessions that are made here; not given: that of the run",
+    "python": "the Python of the executors, of the minor version that this machine's has; not given: as Spark has it",
+    "gpu_resource": "what the GPUs of tasks are called in Spark's settings; not given: gpu",
+    "gpus_per_node": "GPUs of a node, which is one task; not given: processes x gpus_per_process",
+    "cpus_per_node": "cores of a node, which is one task; not given: spark.task.cpus",
+    "host": "the address of this machine as executors reach it; not given: spark.driver.host",
+    "port": "the port here at which executors bring logs; not given: any that is free",
+}
+_MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn", re.DOTALL)
+_LOCAL = re.compile(r"local(\[.+\])?")
+#: What each is called in `_FORMS`; all others are texts.
+_OF = {
+    "conf": "conf", "gpus_per_node": "amount", "cpus_per_node": "amount", "port": "port", "master": "master",
+    "remote": "remote",
+}  # fmt: skip
+_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "text": ("a text", lambda value: isinstance(value, str) and bool(value)),
+    "conf": (
+        "a mapping of Spark's settings, such as {spark.executor.memory: 8g}",
+        lambda value: isinstance(value, Mapping) and all(map(_is_conf, value.items())),
+    ),
+    "amount": ("a number of at least 1", lambda value: type(value) is int and value >= 1),
+    "port": ("a number from 1 to 65535", lambda value: type(value) is int and 0 < value < 65536),
+    "master": (
+        "a master of Spark such as spark://HOST:7077, yarn or local[4]",
+        lambda value: isinstance(value, str) and _MASTER.fullmatch(value) is not None,
+    ),
+    "remote": (
+        "the address of a Spark Connect server such as sc://HOST:15002",
+        lambda value: isinstance(value, str) and value.startswith("sc://") and len(value) > 5,
+    ),
+}
+
+
+def mistakes(settings: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the values."""
+    for name in SETTINGS:
+        if name in settings:
+            form, fits = _FORMS[_OF.get(name, "text")]
+            if not fits(settings[name]):
+                yield f"{name} must be {form}, not {show(str(settings[name]))}"
+    if "master" in settings and "remote" in settings:
+        yield "it has either master or remote"
+    conf = settings.get("conf")
+    for name, instead in (("spark.master", "master"), ("spark.remote", "remote"), ("spark.app.name", "app_name")):
+        if isinstance(conf, Mapping) and name in conf:
+            yield f"conf has {name}: set {instead} of the compute"
+
+
+def is_local(master: str | None) -> bool:
+    """Whether a master's executors are the driver itself."""
+    return master is not None and _LOCAL.fullmatch(master) is not None
+
+
+def text(value: Any) -> str:
+    """A value of `conf` as Spark takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def conf(settings: Mapping[str, Any], nodes: int, gpus: int, cpus: int | None, name: str) -> dict[str, str]:
+    """The settings of a session that is made for one run of so many nodes, each with so many GPUs and cores.
+
+    Those of the compute win, but for the application's name.
+    """
+    chosen = {
+        "spark.dynamicAllocation.enabled": "false",  # it cannot be had together with barrier stages
+        "spark.stage.maxConsecutiveAttempts": "1",  # ranks are started once
+        "spark.task.maxFailures": "1",
+    }
+    resource = settings.get("gpu_resource", "gpu")
+    if gpus:
+        chosen[f"spark.task.resource.{resource}.amount"] = str(gpus)
+        chosen[f"spark.executor.resource.{resource}.amount"] = str(gpus)
+    if cpus:
+        chosen["spark.task.cpus"] = chosen["spark.executor.cores"] = str(cpus)
+    if settings.get("master", "").startswith(("yarn", "k8s")):
+        chosen["spark.executor.instances"] = str(nodes)
+    if settings.get("python"):
+        chosen["spark.pyspark.python"] = settings["python"]
+    given = {str(key): text(value) for key, value in settings.get("conf", {}).items()}
+    return {**chosen, **given, "spark.app.name": settings.get("app_name") or f"jobsdk {name}"}
+
+
+def _is_conf(item: tuple[Any, Any]) -> bool:
+    key, value = item
+    return isinstance(key, str) and key.startswith("spark.") and isinstance(value, str | int | float)

@@ -1,0 +1,58 @@
+"""What a training script may ask and say, the same under every launcher and on every compute.
+
+    from jobsdk.train import get_context, get_device, init_process_group, report
+
+It needs nothing but Python 3.8; torch is imported by what speaks of devices and process groups, when that is called.
+Jobs bring it to where jobsdk is not installed. The names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List
+
+if TYPE_CHECKING:
+    from .checkpoints import Checkpoint, get_checkpoint
+    from .context import Context, get_context
+    from .devices import get_device, get_devices
+    from .errors import TrainError
+    from .process_group import barrier, destroy_process_group, init_process_group
+    from .reporting import get_metrics, report
+
+_MODULES = {
+    "checkpoints": ["Checkpoint", "get_checkpoint"],
+    "context": ["Context", "get_context"],
+    "devices": ["get_device", "get_devices"],
+    "errors": ["TrainError"],
+    "process_group": ["barrier", "destroy_process_group", "init_process_group"],
+    "reporting": ["get_metrics", "report"],
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Checkpoint",
+    "Context",
+    "TrainError",
+    "barrier",
+    "destroy_process_group",
+    "get_checkpoint",
+    "get_context",
+    "get_device",
+    "get_devices",
+    "get_metrics",
+    "init_process_group",
+    "report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module("." + module, __name__), name)
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})

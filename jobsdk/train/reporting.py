@@ -1,0 +1,133 @@
+"""What a process says of its progress: it lands in the run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+
+from .context import Context, get_context
+from .errors import TrainError
+
+#: The file that takes the reports, a line of JSON each; jobsdk sets it for each rank.
+FILE = "JOBSDK_REPORTS"
+_LONGEST = 1000  # characters of a value that is no number
+
+
+class _State:
+    """What this process has reported so far."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.metrics: Dict[str, Any] = {}
+        self.next_step: Optional[int] = None
+        self.has_warned = False
+
+
+_state = _State()
+
+
+def report(
+    metrics: Mapping[str, Any],
+    checkpoint: Any = None,
+    *,
+    step: Optional[int] = None,
+    checkpoint_dir_name: Optional[str] = None,
+) -> None:
+    """Say how far this process is. It returns at once, and waits for no other process.
+
+    `metrics` maps names to numbers, also those of numpy and torch with one element; mappings within are told as
+    `outer/inner`, and anything else is kept as text. `step` counts up from 0 by itself, after a restart from where the
+    last checkpoint was. A `checkpoint` (a Checkpoint, or a folder's path) is copied to the run's storage as
+    `checkpoints/checkpoint_000000` and so on, or `checkpoint_dir_name`: see `get_checkpoint`. Parts of several ranks,
+    each with its own file names, come together in one.
+
+    Raises TrainError for what is none of this, OSError where a checkpoint cannot be kept. Where the metrics cannot be
+    written that is said once, and the training goes on.
+    """
+    global _state
+    if _state.pid != os.getpid():  # a forked process reports for itself
+        _state = _State()
+    if not isinstance(metrics, Mapping):
+        raise TrainError("report() takes a mapping of names to values, not %s" % type(metrics).__name__)
+    here = get_context()
+    values = dict(_flat(metrics, ""))
+    if step is None:
+        step = _state.next_step if _state.next_step is not None else _first_step(here)
+    elif isinstance(step, bool) or not hasattr(step, "__index__"):
+        raise TrainError("report(step=...) must be a whole number, not %r" % (step,))
+    step = int(step)
+    kept = None
+    if checkpoint is not None:
+        from . import checkpoints
+
+        kept = checkpoints.keep(checkpoint, here, step, checkpoint_dir_name).path
+    _state.next_step = step + 1
+    _state.metrics.update(values)
+    _write({"t": time.time(), "rank": here.rank, "step": step, "metrics": values, "checkpoint": kept})
+
+
+def get_metrics() -> Dict[str, Any]:
+    """The last value of each metric that this process has reported."""
+    return dict(_state.metrics) if _state.pid == os.getpid() else {}
+
+
+def _first_step(here: Context) -> int:
+    if not here.restart_count:
+        return 0
+    from . import checkpoints
+
+    found = checkpoints.newest(here)
+    return found.step + 1 if found else 0
+
+
+def _write(line: Dict[str, Any]) -> None:
+    path = os.environ.get(FILE)
+    if not path:
+        return
+    line["metrics"] = {name: _for_json(value) for name, value in line["metrics"].items()}
+    data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+        try:
+            os.write(number, data)  # in one piece: others may append to it, too
+        finally:
+            os.close(number)
+    except OSError as error:
+        if not _state.has_warned:
+            _state.has_warned = True
+            sys.stderr.write("report(): %s cannot be written: %s. The training goes on\n" % (path, error.strerror))
+
+
+def _flat(metrics: Mapping[str, Any], before: str) -> Iterator[Tuple[str, Any]]:
+    for key, value in metrics.items():
+        name = before + str(key)
+        if isinstance(value, Mapping):
+            yield from _flat(value, name + "/")
+        else:
+            yield name, _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """A number as Python's own, anything else as text."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    if hasattr(value, "item") and hasattr(value, "dtype"):
+        try:
+            value = value.item()
+        except (ValueError, RuntimeError, TypeError):
+            pass  # more than one element
+        if isinstance(value, (bool, int, float)):
+            return value
+    try:
+        return float(value) if hasattr(value, "__float__") and not isinstance(value, str) else str(value)[:_LONGEST]
+    except (ValueError, TypeError, RuntimeError):
+        return str(value)[:_LONGEST]
+
+
+def _for_json(value: Any) -> Any:
+    """JSON has no number for nan and the infinities."""
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)

@@ -1,0 +1,82 @@
+"""Jobs in a session whose tasks run in its own process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsdk import JobFailed, MLClient, command
+from jobsdk.compute import spark_settings
+from jobsdk.errors import ComputeError
+from jobsdk.run import Run
+from tests.bootstrap.runs import wait_for
+from tests.compute.spark.cluster import LOOPBACK, require_spark
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    require_spark()
+    from pyspark.sql import SparkSession
+
+    script = tmp_path_factory.mktemp("gpus") / "gpus.sh"
+    script.write_text('#!/bin/sh\necho \'{"name": "gpu", "addresses": ["GPU-a", "GPU-b"]}\'\n')
+    script.chmod(0o755)
+    own = {"spark.driver.resource.gpu.amount": 2, "spark.driver.resource.gpu.discoveryScript": str(script)}
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in {**LOOPBACK, **own}.items():
+        builder = builder.config(name, spark_settings.text(value))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _configured(work: Path) -> None:
+    (work / "computes.yml").write_text(json.dumps({"computes": {"here": {"type": "spark"}}}))
+
+
+def submit(text: str, nodes: int, **fields: Any) -> Run:
+    return MLClient().jobs.create_or_update(command(command=text, compute="here", instance_count=nodes, **fields))
+
+
+def test_without_a_session_and_a_cluster_there_is_no_run() -> None:
+    with pytest.raises(ComputeError, match="this process has no Spark session open"):
+        submit("true", 1)
+    assert MLClient().jobs.list() == []
+
+
+@pytest.mark.usefixtures("session")
+def test_the_drivers_gpus_are_shared_out() -> None:
+    run = submit('echo "$CUDA_VISIBLE_DEVICES" > outputs/$RANK', 2, gpus_per_process=1)
+    run.result(200)
+    masks = {path.name: path.read_text() for path in (run.folder.path / "outputs/default").iterdir()}
+    assert masks == {"0": "GPU-a\n", "1": "GPU-b\n"}
+    run = submit("true", 2, gpus_per_process=2)
+    with pytest.raises(JobFailed, match=r"node 1 .* takes 2 GPUs, and Spark gives its task 0"):
+        run.result(200)
+
+
+@pytest.mark.usefixtures("session")
+def test_what_never_fits_is_told_at_once() -> None:
+    run = submit("true", 3)
+    with pytest.raises(JobFailed, match="Spark can run 2 tasks at once, and the job has 3 nodes"):
+        run.result(200)
+
+
+def test_a_session_that_is_stopped_takes_its_runs_with_it(session: Any) -> None:
+    run = submit("exec sleep 60", 2)
+    wait_for(lambda: run.status == "Running")
+    session.stop()
+    run.wait(200)
+    assert run.status == "Lost"
+    assert "the Spark session was stopped" in str(run.folder.recorded_state().message)

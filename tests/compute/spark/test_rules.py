@@ -1,0 +1,130 @@
+"""What is said of settings, of jobs, and of Spark's errors, without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsdk import Input, MLClient, MpiDistribution, PyTorchDistribution, command
+from jobsdk import compute as computes
+from jobsdk.compute import spark_errors
+from jobsdk.errors import ComputeError, ValidationError
+
+ENTRY: dict[str, Any] = {"type": "spark", "master": "spark://head:7077"}
+
+
+@pytest.fixture(autouse=True)
+def _configured(work: Path) -> None:
+    others = {
+        "lake": ENTRY,
+        "two": {**ENTRY, "gpus_per_node": 2},
+        "dynamic": {**ENTRY, "conf": {"spark.dynamicAllocation.enabled": True}},
+        "yarn": {"type": "spark", "master": "yarn", "python": "/opt/python", "cpus_per_node": 4},
+        "open": {"type": "spark"},
+    }
+    (work / "computes.yml").write_text(json.dumps({"computes": others}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"master": "head:7077"}, "master must be a master of Spark such as spark://HOST:7077"),
+        ({"remote": "head:15002"}, "remote must be the address of a Spark Connect server"),
+        ({"master": "yarn", "remote": "sc://head"}, "it has either master or remote"),
+        ({"conf": {"executor.memory": "8g"}}, "conf must be a mapping of Spark's settings"),
+        ({"conf": {"spark.master": "yarn"}}, "conf has spark.master: set master of the compute"),
+        ({"port": 0}, "port must be a number from 1 to 65535"),
+        ({"gpus_per_node": True}, "gpus_per_node must be a number of at least 1"),
+        ({"mastr": "yarn"}, "did you mean 'master'"),
+    ],
+)
+def test_wrong_settings_are_told(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ComputeError, match="compute lake: ") as caught:
+        computes.type_of("spark")("lake", settings)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("compute", "fields", "words"),
+    [
+        ("dynamic", {}, "with which Spark starts no barrier stage"),
+        ("two", {"gpus_per_process": 2}, "each node needs 4 GPUs, and the compute gives it 2"),
+        ("lake", {"inputs": {"data": Input(path="azureml:data:1")}}, "can be read only in its cloud"),
+        ("lake", {"code": "https://host/code"}, "is not on this machine"),
+    ],
+)
+def test_what_cannot_be_is_refused(compute: str, fields: dict[str, Any], words: str) -> None:
+    job = command(command="true", distribution=PyTorchDistribution(process_count_per_instance=2), **fields)
+    with pytest.raises(ValidationError) as caught:
+        MLClient().jobs.compile(job, compute=compute)
+    assert words in str(caught.value)
+
+
+def test_nothing_is_built_and_nothing_runs_in_place() -> None:
+    job = command(command="true", environment={"image": "i"}, compute="lake")
+    with pytest.raises(ValidationError, match="cannot be built"):
+        MLClient().jobs.compile(job, build_env=True)
+    with pytest.raises(ValidationError, match="in this machine's folder"):
+        MLClient().jobs.compile(job, in_place=True)
+    assert "its executors' Python runs the job" in str(MLClient().jobs.compile(job).warnings[0])
+
+
+def test_the_native_form_says_what_session_and_stage_there_will_be() -> None:
+    job = command(command="true", instance_count=3, compute="yarn", distribution=MpiDistribution())
+    compiled = MLClient().jobs.compile(job, name="run")
+    assert compiled.spec["session"] == {
+        "master": "yarn",
+        "conf": {
+            "spark.app.name": "jobsdk run",
+            "spark.dynamicAllocation.enabled": "false",
+            "spark.executor.cores": "4",
+            "spark.executor.instances": "3",
+            "spark.pyspark.python": "/opt/python",
+            "spark.stage.maxConsecutiveAttempts": "1",
+            "spark.task.cpus": "4",
+            "spark.task.maxFailures": "1",
+        },
+    }
+    text = compiled.compute.native(compiled.spec)
+    assert "tasks: 3" in text
+    assert "barrier: true" in text
+    of_open = MLClient().jobs.compile(job, compute="open").spec
+    assert of_open["session"] == "the one that is open in the submitting process"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "at"),
+    [
+        (
+            "Could not recover from a failed barrier ResultStage. Most recent failure reason: Stage failed because "
+            "barrier task ResultTask(5, 0) finished unsuccessfully.\nExecutorLostFailure (executor 0 exited caused by "
+            "one of the running tasks) Reason: Command exited with code 137",
+            "node 0 (host-a): its executor was lost: Command exited with code 137",
+            0,
+        ),
+        ("Job 3 cancelled because SparkContext was shut down", "the Spark session was stopped", None),
+        (
+            'java.io.IOException: Cannot run program "python3.99": error=2, No such file or directory',
+            "the executors have no python3.99 to run Python tasks with",
+            None,
+        ),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.10", "minor version", None),
+        ("[SPARK-24819]: Barrier execution mode does not allow run a barrier stage", "fewer free task slots", None),
+        ("[SPARK-24942]: Barrier execution mode does not support dynamic resource", "dynamic allocation", None),
+        (
+            "ConnectionError: jobsdk: the driver cannot be reached from w1: 10.0.0.1 port 99: timed out\n  at x",
+            "the driver cannot be reached from w1: 10.0.0.1 port 99: timed out. Fix: set host",
+            None,
+        ),
+        ("something new\n\tat org.apache", "Spark could not run it: RuntimeError: something new", None),
+    ],
+)
+def test_errors_of_spark_are_told_in_plain_words(text: str, words: str, at: int | None) -> None:
+    end = spark_errors.ended(RuntimeError(text), {0: "host-a", 1: "host-b"})
+    assert words in end.words
+    assert end.at == at
+    assert len(end.words) <= 400
+    assert end.status == ("Lost" if end.kind == "node_lost" else "Failed")

@@ -1,0 +1,3 @@
+from .shapes import Colour, Point
+
+__all__ = ["Colour", "Point"]
