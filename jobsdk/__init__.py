@@ -140,11 +140,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "train":  # a submodule that is used as one: jobsdk.train.report()
+        return import_module("jobsdk.train")
     module = _HOME.get(name)
     if module is None:
         raise AttributeError(f"module 'jobsdk' has no attribute '{name}'")
-    from importlib import import_module
-
     value = globals()[name] = getattr(import_module(module), name)
     return value
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -117,10 +118,14 @@ class TorchDistributor:
 
                 return {**hidden, "scaling": ScalingConfig(num_workers=self.num_processes)}
             return {**hidden, "instance_count": self.num_processes, "distribution": PyTorchDistribution()}
+        if self._compute.type == "local":
+            raise ValueError("use_gpu, and the compute is this machine. Fix: set local_mode=True")
         each = _gpus_per_node(self._compute)
+        if self._compute.type != SPARK:
+            each = min(each, self.num_processes)  # a node may have more of them
         if each and self.num_processes % each:
             raise RuntimeError(
-                f"num_processes is {self.num_processes}, and each task has {each} GPUs. Fix: a multiple of {each}"
+                f"num_processes is {self.num_processes}, and each node, or task, has {each} GPUs. Fix: a multiple"
             )
         size: dict[str, Any] = {
             "instance_count": self.num_processes // (each or 1),
@@ -193,7 +198,7 @@ def _cluster(name: str | None) -> Compute:
 
     if name is not None:
         return computes.resolve(name)
-    if _has_session():
+    if _has_session({}):
         return computes.type_of(SPARK)(SPARK, {})
     found = computes.configuration()
     of_spark = [entry.name for entry in found.computes.values() if entry.type == SPARK]
@@ -210,10 +215,11 @@ def _cluster(name: str | None) -> Compute:
     raise ComputeError(f"local_mode is false, there is no SparkSession in this process {what[:200]}. Fix: {fix}")
 
 
-def _has_session() -> bool:
+def _has_session(settings: Mapping[str, Any]) -> bool:
+    """Whether this process has a Spark session that is the compute's."""
     from jobsdk.compute import spark_session
 
-    return spark_session.open_context({}) is not None or spark_session.open_remote({}) is not None
+    return spark_session.open_context(settings) is not None or spark_session.open_remote(settings) is not None
 
 
 def _setting(name: str, default: str) -> str:
@@ -249,10 +255,10 @@ def _gpus_per_node(compute: Compute) -> int:
 
     Raises RuntimeError where Spark gives its tasks none.
     """
-    given = compute.settings.get("gpus_per_node")
-    if isinstance(given, int):
-        return given
-    if compute.type != SPARK or not _has_session():
+    given = re.search("[0-9]+$", str(compute.settings.get("gpus_per_node", "")))  # 8, of Slurm a100:8
+    if given:
+        return int(given[0])
+    if compute.type != SPARK or not _has_session(compute.settings):
         conf = compute.settings.get("conf")
         return int(conf.get(_PER_TASK, 0)) if isinstance(conf, Mapping) else 0
     each = int(_setting(_PER_TASK, "0"))
@@ -265,7 +271,7 @@ def _gpus_per_node(compute: Compute) -> int:
 
 def _refuse_encryption(compute: Compute) -> None:
     """Raises RuntimeError on a Spark that encrypts, for what the processes tell one another is not encrypted."""
-    if compute.type != SPARK or not _has_session() or _setting(_SSL, "false") != "true":
+    if compute.type != SPARK or not _has_session(compute.settings) or _setting(_SSL, "false") != "true":
         return
     if _setting(_IGNORE_SSL, "false") == "true":
         import logging

@@ -20,7 +20,10 @@ from jobsdk.bootstrap import contract, known_errors  # noqa: E402
 from jobsdk.bootstrap.restarts import LASTING  # noqa: E402
 from jobsdk.compute.base import COMMON  # noqa: E402
 from jobsdk.job.command import CommandJob, command  # noqa: E402
-from jobsdk.job.schema import job_schema  # noqa: E402
+from jobsdk.job.distribution import DISTRIBUTIONS  # noqa: E402
+from jobsdk.job.identity import IDENTITY  # noqa: E402
+from jobsdk.job.schema import _UNTYPED, job_schema  # noqa: E402
+from jobsdk.job.services import SERVICE  # noqa: E402
 from jobsdk.plan import Plan, make_plan  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
@@ -106,7 +109,7 @@ def environment() -> str:
 def _own_first(values: Mapping[str, str], name: str) -> list[str]:
     """The one example of a variable: that of a plain job on two nodes, where it has one."""
     best = next((values[key] for key in ("pytorch/2", "mpi/2", "deepspeed/2") if key in values), None)
-    text = best if best is not None else next(reversed(values.values()))
+    text = best if best is not None else list(values.values())[-1]
     return [text if len(text) < 90 else text[:60] + "..."]
 
 
@@ -137,14 +140,16 @@ def failure_classes() -> str:
         "`cause.class` in `report.json` and in `JobFailed.report`; `retry_on` and `never_retry_on` take these names. A "
         "failure that is a victim of another is never the cause while that one is known. What each is known by is in "
         "`jobsdk/bootstrap/known_errors.py`; see [when a job fails](../failures.md).",
+        "Started again: *yes*, as often as `max_restarts` allows; *if named* in `retry_on`, as it would fail again in "
+        "the same way; *preemption*, as often as `max_preemptions` allows.",
         _table(("class", "what it is", "started again", "victim", "advice"), rows),
     )
 
 
 def _again(name: str) -> str:
     if name in LASTING:
-        return "only if `retry_on` names it"
-    return {"preempted": "by `max_preemptions`", "timeout": "no", "cancelled": "no"}.get(name, "by `max_restarts`")
+        return "if named"
+    return {"preempted": "preemption", "timeout": "no", "cancelled": "no"}.get(name, "yes")
 
 
 def exit_codes() -> str:
@@ -170,15 +175,20 @@ def events() -> str:
         "Events",
         "`events.jsonl` in [the run's folder](../running.md#the-runs-folder): a JSON object on each line, with `t` "
         "(seconds since 1970), `event`, and facts, of which not every writer knows all. State, timeline, cards and "
-        "pages are read from it. New names may come; a reader should pass over what it does not know.",
+        "pages are read from it. Besides there may be `origin` (of an event that came back from a node: node, start of "
+        "its container, place in its file) and `azureml` (the service's own word). New names and facts may come; a "
+        "reader should pass over what it does not know.",
         _table(("event", "facts", "written by", "what it says"), rows),
     )
 
 
 def compute_settings() -> str:
     parts = []
-    for name in computes._BUILT_IN:
-        known = computes.type_of(name).settings_known
+    for name in computes.types():
+        found = computes.type_of(name)
+        if not found.__module__.startswith("jobsdk."):  # another package's, which is installed here
+            continue
+        known = found.settings_known
         parts += [f"## {name}", _table(("setting", "meaning"), [(f"`{key}`", known[key]) for key in known])]
     return _page(
         "Settings of computes",
@@ -212,10 +222,8 @@ def job_file() -> str:
 
 def _models() -> dict[str, Any]:
     """The models that a job's fields lead to, by name, in the order in which they are met."""
-    from jobsdk.job import schema
-
-    typed = [*schema.DISTRIBUTIONS, *schema.SERVICE.models, *schema.IDENTITY.models]
-    return {model.__name__: model for model in (*schema._UNTYPED, *typed)}
+    typed = [*DISTRIBUTIONS, *SERVICE.models, *IDENTITY.models]
+    return {model.__name__: model for model in (*_UNTYPED, *typed)}
 
 
 def _default(spec: Any) -> str:
@@ -258,7 +266,7 @@ def _word(schema: Mapping[str, Any]) -> str:
         inner = _shape(values) if isinstance(values, dict) else ""
         return f"mapping to {inner}" if inner else "mapping"
     if isinstance(kind, list):
-        return " or ".join(_NAMES.get(one, one) for one in kind if one != "null")
+        return " or ".join(_NAMES[one] for one in kind if one != "null")
     return _NAMES.get(str(kind), "any value")
 
 

@@ -232,7 +232,8 @@ class Nodes:
                     ray.get(call)
                 except exceptions.RayError as error:
                     words = "an actor of the job could not be started: %s" % _words(error)
-                    raise Stopped("Failed", NOT_STARTED, words, "bootstrap_error") from None
+                    failed = Stopped("Failed", NOT_STARTED, words, "bootstrap_error")
+                    raise _taken("an actor of the job", error, None) or failed from None
             if not waiting:
                 return list(ray.get(calls))
             if "cancel" in client.asked():
@@ -282,13 +283,10 @@ class Nodes:
         return None if code is None else int(code)
 
     def _lost(self, rank: int, error: exceptions.RayError) -> Stopped:
-        words = _words(error)
-        text = "node %d (%s) was lost: %s" % (rank, self._hosts[rank], words)
-        if getattr(error, "preempted", False):
-            return Stopped("Preempted", PREEMPTED, text.replace("was lost", "was taken away"), "preempted", rank)
-        if isinstance(error, exceptions.OutOfMemoryError) or "low on memory" in words or "OOM" in words:
-            return Stopped("Failed", KILLED, text.replace("was lost", "was killed"), "out_of_memory", rank)
-        return Stopped("Lost", LOST, text, "node_lost", rank)
+        who = "node %d (%s)" % (rank, self._hosts[rank])
+        return _taken(who, error, rank) or Stopped(
+            "Lost", LOST, "%s was lost: %s" % (who, _words(error)), "node_lost", rank
+        )
 
     def _left(self, rank: int) -> Iterator[bytes]:
         while True:
@@ -311,6 +309,16 @@ class Nodes:
         for actor in self._actors.values():
             with contextlib.suppress(Exception):  # it may be gone, or Ray itself
                 ray.kill(actor)
+
+
+def _taken(who: str, error: exceptions.RayError, at: Optional[int]) -> Optional[Stopped]:
+    """What became of who was ended by Ray itself; None where it was not."""
+    words = _words(error)
+    if getattr(error, "preempted", False):
+        return Stopped("Preempted", PREEMPTED, "%s was taken away: %s" % (who, words), "preempted", at)
+    if isinstance(error, exceptions.OutOfMemoryError) or "low on memory" in words:
+        return Stopped("Failed", KILLED, "%s was killed: %s" % (who, words), "out_of_memory", at)
+    return None
 
 
 def _words(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from jobsdk.compute.spark_stage import Needs, Running, Stage
 from jobsdk.compute.spark_task import Errand
 
 _LOOK = 0.5  # seconds between two looks at whether there is room
-_TELL = 5.0  # seconds without a task before it is told that they wait
+_TELL = 2.0  # seconds without a task before it is told that they wait
 _LAST_WORDS = 30.0  # seconds, beside its grace time, that a cancelled job has before Spark ends its tasks
 #: What Spark sets for Python workers, and what is not a user's own word on it.
 _OF_WORKERS = ("OMP_NUM_THREADS", "PYTHONUNBUFFERED")

@@ -18,10 +18,10 @@ class _Known(NamedTuple):
 
 _KNOWN = [
     _Known(
-        re.compile(r"jobsdk: (the driver cannot be reached from [^\n]{1,250})"),
+        re.compile(r"Error: jobsdk: (the driver cannot be reached from [^\n]{1,250})"),
         "{0}. Fix: set host, or port, of the compute to what executors can reach of this machine",
     ),
-    _Known(re.compile(r"jobsdk: ([^\n]{1,300})"), "{0}"),
+    _Known(re.compile(r"Error: jobsdk: ([^\n]{1,300})"), "{0}"),
     _Known(
         re.compile(r"PYTHON_VERSION_MISMATCH|Python in worker has different version:? *(\S*)[^\n]*?driver:? *(\S+)"),
         "the executors' Python is not of the minor version that this one has. Fix: set python of the compute "
@@ -30,6 +30,11 @@ _KNOWN = [
     _Known(
         re.compile(r'Cannot run program "([^"]+)"'),
         "the executors have no {0} to run Python tasks with. Fix: set python of the compute (spark.pyspark.python)",
+    ),
+    _Known(
+        re.compile(r"executor resource: (\S+), amount: (\S+) needs to be >= the task resource request amount of (\d+)"),
+        "a node takes {2} of {0}, and an executor of the session has {1}. Fix: start fewer processes on a node, or make "
+        "the session with more (spark.executor.resource.{0}.amount)",
     ),
     _Known(
         re.compile(r"No executor resource configs were specified for the following task configs: ([^\n]+)"),

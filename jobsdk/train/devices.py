@@ -80,11 +80,13 @@ def choose(seen: Seen, local_rank: int, local_size: int, share: Optional[float] 
     """
     count = seen.visible
     if share:
-        own, needed = max(1, int(share)), -int(-share * local_size // 1)
+        sharers = int(1 / share + 1e-6) if share < 1 else 1  # three of 0.3 have room on one, as in the contract
+        own = max(1, int(share))
+        needed = -(-local_size // sharers) * own
         if count <= own:  # its own alone
             return list(range(count))
         if count >= needed:
-            first = int(local_rank * share)
+            first = local_rank // sharers * own
             return list(range(first, first + own))
         raise TrainError(_short(local_size, "%g GPU each" % share, count))
     if local_size == 1:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 
 def main(folder: pathlib.Path, address: str) -> int:
@@ -48,8 +49,8 @@ def take(path: pathlib.Path, address: str) -> bool:
         return False
 
 
-def run(ticket: dict[str, object], control: str) -> None:
-    run_dir = str(ticket["run_dir"])
+def run(ticket: dict[str, Any], control: str) -> None:
+    run_dir = ticket["run_dir"]
     environment = {**os.environ, **ticket["variables"], "JOBSDK_CONTROL": control}
     argv = [sys.executable, "-S", "-E", f"{run_dir}/bootstrap.pyz", "node", run_dir]
     log = os.path.join(run_dir, "logs", f"worker-{ticket['rank']}.log")

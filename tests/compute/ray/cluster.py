@@ -10,12 +10,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.bootstrap.runs import wait_for
 
 #: Ray keeps every loopback address but 127.0.0.1, in whose place it takes the machine's own.
-HEAD, FIRST, SECOND = "127.0.7.1", "127.0.7.2", "127.0.7.3"
+HEAD, FIRST, SECOND, THIRD = "127.0.7.1", "127.0.7.2", "127.0.7.3", "127.0.7.4"
 _NODES = {
     FIRST: ["--num-cpus=8", "--num-gpus=4", "--resources", json.dumps({"accelerator_type:A100": 1, "special": 2})],
     SECOND: ["--num-cpus=8", "--num-gpus=4"],
@@ -55,8 +56,9 @@ class RayCluster:
             self.close()
             raise
 
-    def add(self, node: str, *resources: str) -> None:
-        self.processes[node] = self._start(node, f"--address={self.address}", *resources)
+    def add(self, node: str, *resources: str, **variables: str) -> None:
+        """Start a node, with further variables in its environment."""
+        self.processes[node] = self._start(node, f"--address={self.address}", *resources, variables=variables)
 
     def await_node(self, node: str) -> None:
         def is_up() -> bool:
@@ -66,13 +68,15 @@ class RayCluster:
 
         wait_for(is_up)
 
-    def _start(self, node: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, node: str, *arguments: str, variables: Mapping[str, str] = {}) -> subprocess.Popen[bytes]:
         ray = os.path.join(os.path.dirname(sys.executable), "ray")
         argv = [ray, "start", "--block", f"--node-ip-address={node}", "--object-store-memory=100000000"]
         argv += ["--dashboard-agent-listen-port=0", "--min-worker-port=0", "--max-worker-port=0"]
         argv += [f"--temp-dir={self._tmp}/{node.rpartition('.')[2]}", *arguments]
         with open(self._folder / f"{node}.log", "wb") as log:
-            return subprocess.Popen(argv, env=self._environ, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                argv, env={**self._environ, **variables}, stdout=log, stderr=log, start_new_session=True
+            )
 
     def kill(self, node: str) -> None:
         """End a node as a machine that fails does."""

@@ -16,7 +16,7 @@ from jobsdk import compute as configured
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
 from tests.compute.collectives import DISTRIBUTIONS, check, job
-from tests.compute.ray.cluster import FIRST, HEAD, RayCluster
+from tests.compute.ray.cluster import FIRST, HEAD, THIRD, RayCluster
 
 pytestmark = pytest.mark.usefixtures("computes")
 
@@ -233,6 +233,17 @@ def test_checks(cluster: RayCluster) -> None:
     assert not configured.resolve("gone").check()[-1].is_well
     with pytest.raises(ComputeError, match="Fix: start the cluster"):
         submit("echo", "gone")
+
+
+def test_a_node_that_ray_ends_for_want_of_memory(cluster: RayCluster) -> None:
+    few = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
+    cluster.add(THIRD, "--num-cpus=1", "--resources", '{"full": 1}', **few)
+    cluster.await_node(THIRD)
+    job = command(command="sleep 60", compute="driver")
+    job.resources.properties = {"ray": {"resources_per_node": {"full": 1}}}
+    run = MLClient().jobs.create_or_update(job).wait(LONG)
+    assert (run.status, run.exit_code) == ("Failed", 137)
+    assert run.report["cause"]["class"] == "out_of_memory"
 
 
 def test_a_lost_node_is_told(cluster: RayCluster) -> None:

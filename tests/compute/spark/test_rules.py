@@ -115,6 +115,7 @@ def test_the_native_form_says_what_session_and_stage_there_will_be() -> None:
         ("[SPARK-24819]: Barrier execution mode does not allow run a barrier stage", "fewer free task slots", None),
         ("[SPARK-24942]: Barrier execution mode does not support dynamic resource", "dynamic allocation", None),
         (
+            '    raise ConnectionError("jobsdk: the driver cannot be reached from %s")\n'
             "ConnectionError: jobsdk: the driver cannot be reached from w1: 10.0.0.1 port 99: timed out\n  at x",
             "the driver cannot be reached from w1: 10.0.0.1 port 99: timed out. Fix: set host",
             None,
