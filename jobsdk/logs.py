@@ -5,13 +5,16 @@ A rank writes to its own file, so a slow reader never holds it up; what is shown
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from jobsdk.bootstrap import contract, layout
+from jobsdk.bootstrap.failure import plain
 from jobsdk.bootstrap.wording import duration_text
 from jobsdk.runs import STATUSES, EventReader, Pace, Refresh, RunFolder, State
 from jobsdk.views.ranks import Ranks, counted
@@ -218,7 +221,7 @@ class Follower:
         self._waits: tuple[float, str] | None = None  # what the run waits for in its queue, in the same way
         self._waits_told: set[str] = set()
         self._progress: _File | None = None  # the one whose progress bar moved last
-        self._drawn = ""
+        self._drawn = b""
         self._drawn_at = 0.0
         self._ranks = Ranks(run.plan())
         self._status_from: float | None = None  # from when on the ranks' states are shown
@@ -268,6 +271,15 @@ class Follower:
 
     def follow(self) -> State:
         """Show what is written until the run ends; the run's last state."""
+        try:
+            return self._follow()
+        except BaseException:  # whatever is said of it begins on a line of its own
+            with contextlib.suppress(OSError):
+                self._erase()
+                self._out.flush()
+            raise
+
+    def _follow(self) -> State:
         pause, started, any_shown = _EAGER, time.monotonic(), False
         self._status_from = started + _STATUS_AFTER
         while not self.state.is_terminal:
@@ -289,14 +301,19 @@ class Follower:
         self.drain()
         return self.state
 
-    def _refresh_failed(self, why: str) -> None:
+    def _say(self, text: str) -> None:
         if self._view.say is not None:
-            self._view.say(why)
+            self._erase()
+            self._out.flush()
+            self._view.say(text)
+
+    def _refresh_failed(self, why: str) -> None:
+        self._say(why)
 
     def _say_cause(self, now: float) -> None:
         """Why the job is being stopped, where that takes long; at its end the card says it."""
         if self._cause is not None and now > self._cause[0] and self._view.say is not None:
-            self._view.say(f"{self._cause[1]}; the other ranks are being stopped")
+            self._say(f"{self._cause[1]}; the other ranks are being stopped")
             self._cause = None
 
     def _say_waits(self, now: float) -> None:
@@ -306,7 +323,7 @@ class Follower:
         message, self._waits = self._waits[1], None
         if self.state.status == STATUSES[0] and message not in self._waits_told:
             self._waits_told.add(message)
-            self._view.say(f"queued: {message}")
+            self._say(f"queued: {message}")
 
     def _take_events(self) -> None:
         for event in self._events.read():
@@ -323,9 +340,9 @@ class Follower:
                 since = self._waits[0] if self._waits else time.monotonic() + _QUEUE
                 self._waits = since, event["message"]
             elif event["event"] in ("warning", "waiting") and not event.get("told"):
-                self._view.say(event["message"])
+                self._say(event["message"])
             elif event["event"] == "restart":
-                self._view.say(f"{event['message']}; {event['decision']}")
+                self._say(f"{event['message']}; {event['decision']}")
 
     def _round(self) -> int:
         """One look at every file; how many bytes were new."""
@@ -348,24 +365,23 @@ class Follower:
     def _erase(self) -> None:
         if self._drawn:
             self._out.write(b"\r\x1b[K")
-            self._drawn = ""
+            self._drawn = b""
 
     def _draw(self) -> None:
         """Show below the lines how the ranks are, and the progress bar that moved last."""
         now = time.monotonic()
         if not self._view.terminal or now - self._drawn_at < _REDRAW:
             return
-        pieces = list(self._pieces(now))
-        text = "".join(words for words, _ in pieces)[: self._columns() - 1]
-        if text != self._drawn:
+        line = painted(self._pieces(now), self._columns() - 1)
+        if line != self._drawn:
             self._erase()
-            self._out.write(_painted(pieces, len(text)))
-            self._drawn, self._drawn_at = text, now
+            self._out.write(line)
+            self._drawn, self._drawn_at = line, now
 
     def _pieces(self, now: float) -> Iterator[tuple[str, str]]:
         """The words of that line, each with what sets its colour."""
         file = self._progress
-        bar = _ESCAPES.sub("", file.progress()) if file is not None and file.has_unended_line else ""
+        bar = plain(file.progress()).replace("\t", " ") if file is not None and file.has_unended_line else ""
         if self._status_from is not None and now > self._status_from:
             yield self._status(), "\x1b[2m" if self._view.colour else ""
             yield "  " if bar else "", ""
@@ -390,11 +406,22 @@ class Follower:
             return 80
 
 
-def _painted(pieces: Iterable[tuple[str, str]], room: int) -> bytes:
-    """So many characters of the words, in their colours."""
+def painted(pieces: Iterable[tuple[str, str]], room: int) -> bytes:
+    """As much of the words, in their colours, as has room in so many columns of a terminal."""
     line = ""
     for words, colour in pieces:
-        cut = words[:room]
-        room -= len(cut)
-        line += f"{colour}{cut}\x1b[0m" if colour and cut else cut
+        cut = 0
+        while cut < len(words) and (wide := _columns_of(words[cut])) <= room:
+            cut, room = cut + 1, room - wide
+        if cut < len(words):
+            room = 0  # nothing narrower from further on
+        line += f"{colour}{words[:cut]}\x1b[0m" if colour and cut else words[:cut]
     return line.encode("utf-8", "replace")
+
+
+def _columns_of(character: str) -> int:
+    if character.isascii():
+        return 1
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):  # drawn onto the one before, or not at all
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -46,7 +46,10 @@ def read(run: str, run_dir: str) -> dict[str, list[Point]]:
     for report in reports(run_dir):
         for name, value in report["metrics"].items():
             if isinstance(value, int | float) or value in _NO_NUMBERS:
-                point = Point(report["step"], float(value), report["t"], report["rank"])
+                try:
+                    point = Point(int(report["step"]), float(value), float(report["t"]), int(report["rank"]))
+                except (ValueError, TypeError, OverflowError):
+                    continue  # written by something else than `report`
                 found.setdefault(name, []).append(point)
     return {name: sorted(found[name], key=lambda point: point.time) for name in sorted(found) if found[name]}
 

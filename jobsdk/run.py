@@ -65,11 +65,11 @@ class Run:
         """In a notebook, while it runs: a card that goes on by itself."""
         from jobsdk.notebook import is_notebook
 
-        if not is_notebook() or self.done():
+        if not is_notebook() or self.folder.recorded_state().is_terminal:
             raise NotImplementedError  # by which IPython goes on with what it has else: the next method, or repr()
-        from jobsdk.views.live import LiveCard
+        from jobsdk.views import live
 
-        LiveCard(self).show()
+        live.show(self)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from jobsdk.views.live import LiveCard

@@ -32,6 +32,9 @@ PHASES: Mapping[str, str] = {
 }
 
 
+_LONGEST = 1 << 20  # bytes of a report that are read
+
+
 class Phase(NamedTuple):
     """One part of the way; `node` and `rank` are those that came last. Times in seconds since 1970."""
 
@@ -126,8 +129,8 @@ def _first_steps(run: RunFolder, plan: dict[str, Any]) -> dict[int, float]:
     for process in contract.processes(plan):
         try:
             with open(layout.reports(str(run.path), process.node_rank, process.rank), "rb") as file:
-                found[process.rank] = json.loads(file.readline())["t"]
-        except (OSError, ValueError, KeyError):
+                found[process.rank] = float(json.loads(file.readline(_LONGEST))["t"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):  # there is none, or a script's own
             pass
     return found
 
@@ -141,7 +144,7 @@ def make(
     begin = next((event["t"] for event in events if event["event"] == "submitted"), None)
     if begin is None:
         return Timeline(name, [], None, None, is_over=end is not None)
-    way = _Way(begin)
+    way = _Way(begin, now if end is None else end)
     _to_the_nodes(way, launch, is_local)
     joined = _last(launch, "node_joined", "node")
     up = _last(launch, "bootstrap_up", "node")
@@ -189,14 +192,16 @@ def _to_the_nodes(way: _Way, launch: list[dict[str, Any]], is_local: bool) -> No
 
 
 class _Way:
-    """Phases one after another. A clock of another node that is behind makes a phase short, never negative."""
+    """Phases one after another, up to `until`. Another node's clock that is behind makes a phase short, one that is
+    ahead long, but none negative, nor the whole longer."""
 
-    def __init__(self, begin: float) -> None:
+    def __init__(self, begin: float, until: float) -> None:
         self.phases: list[Phase] = []
         self._at = begin
+        self._until = max(begin, until)
 
     def to(self, name: str, moment: float, *, node: int | None = None, rank: int | None = None) -> None:
-        end = max(self._at, moment)
+        end = min(max(self._at, moment), self._until)
         self.phases.append(Phase(name, self._at, end, node, rank))
         self._at = end
 

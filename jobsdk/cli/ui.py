@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
 
@@ -20,11 +23,19 @@ def ui(port: int, opens: bool) -> None:
     except ImportError as error:
         raise JobsdkError(f"the page cannot be shown: {error}. Fix: pip install 'jobsdk[ui]'") from None
 
-    def ready(address: str) -> None:
+    def ready(address: str, once: str) -> None:
         click.echo(address)
-        if opens:
+        if opens and _has_display():
+            import threading
             import webbrowser
 
-            webbrowser.open(address)
+            # Others can see the arguments of processes: the browser gets an address that lets in only once.
+            threading.Thread(target=webbrowser.open, args=(once,), daemon=True).start()
 
     serve(port, ready)
+
+
+def _has_display() -> bool:
+    """Whether a browser would open in a window, and not take over the terminal."""
+    names = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    return sys.platform != "linux" or any(os.environ.get(name) for name in names)

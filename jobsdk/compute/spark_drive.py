@@ -21,6 +21,7 @@ from jobsdk.compute.spark_task import Errand
 _LOOK = 0.5  # seconds between two looks at whether there is room
 _TELL = 2.0  # seconds without a task before it is told that they wait
 _LAST_WORDS = 30.0  # seconds, beside its grace time, that a cancelled job has before Spark ends its tasks
+_DRAINING = 5.0  # seconds for what tasks have sent, once Spark has ended them
 #: What Spark sets for Python workers, and what is not a user's own word on it.
 _OF_WORKERS = ("OMP_NUM_THREADS", "PYTHONUNBUFFERED")
 
@@ -38,6 +39,7 @@ class Drive:
         self._offers: dict[int, Message] = {}
         self._ended: dict[int, int] = {}  # rank -> its bootstrap's exit code
         self._left: dict[int, IO[bytes]] = {}
+        self._gone: set[int] = set()
         self._is_going = False
         self._end: Ended | None = None
         self._give_up: float | None = None
@@ -93,14 +95,15 @@ class Drive:
 
     def _attend(self, running: Running, stack: contextlib.ExitStack) -> None:
         self._files = stack
-        since = time.monotonic()
+        since, over_since = time.monotonic(), float("inf")
         while True:
-            is_over = running.is_over  # before the look at what was said: that is then all
-            heard = self._port.next(0.0 if is_over else 0.1)
+            heard = self._port.next(0.1)
             if heard is not None:
                 self._take(heard)
-            elif is_over:
-                return
+            elif running.is_over:
+                over_since = min(over_since, time.monotonic())
+                if self._offers.keys() <= self._gone or time.monotonic() > over_since + _DRAINING:
+                    return
             for request in self._hold.asked():
                 self._ask(request)
             if self._give_up is not None and time.monotonic() > self._give_up:
@@ -120,7 +123,8 @@ class Drive:
     def _take(self, heard: Heard) -> None:
         rank, message = heard
         if message is None:
-            return  # Spark knows why, and tells
+            self._gone.add(rank)  # Spark knows why, and tells
+            return
         kind = message.get("type")
         if kind == "lines":
             self._hold.take(rank, (line.encode("utf-8", "surrogateescape") for line in message["lines"]))

@@ -33,8 +33,8 @@ _KNOWN = [
     ),
     _Known(
         re.compile(r"executor resource: (\S+), amount: (\S+) needs to be >= the task resource request amount of (\d+)"),
-        "a node takes {2} of {0}, and an executor of the session has {1}. Fix: start fewer processes on a node, or make "
-        "the session with more (spark.executor.resource.{0}.amount)",
+        "a node takes {2} of {0}, and an executor of the session has {1}. Fix: start fewer processes on a node, or "
+        "make the session with more (spark.executor.resource.{0}.amount)",
     ),
     _Known(
         re.compile(r"No executor resource configs were specified for the following task configs: ([^\n]+)"),

@@ -44,20 +44,16 @@ def made_context(settings: Mapping[str, Any], conf: Mapping[str, str]) -> Iterat
     master = settings["master"]
     if found := re.fullmatch(r"spark://([^,]+)", master):
         _reach(master, found[1], 7077)
-    if "spark.pyspark.python" in conf:  # which only spark-submit would heed
-        os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
-    elif master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ComputeError(f"Spark cannot be used here: {error}. Fix: pip install 'jobsdk[spark]'") from None
-    os.environ.pop("SPARK_REMOTE", None)  # of a user who works with Spark Connect otherwise
     builder = SparkSession.builder.master(master)
     for name, value in conf.items():
         builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        with _environment(master, conf):
+            session = builder.getOrCreate()
     except Exception as error:
         raise ComputeError(_cannot(master, error)) from None
     try:
@@ -65,6 +61,24 @@ def made_context(settings: Mapping[str, Any], conf: Mapping[str, str]) -> Iterat
     finally:
         with contextlib.suppress(Exception):  # it may have gone already
             session.stop()
+
+
+@contextlib.contextmanager
+def _environment(master: str, conf: Mapping[str, str]) -> Iterator[None]:
+    """What pyspark reads of the environment as a session is made, and only then."""
+    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "SPARK_REMOTE")}
+    os.environ.pop("SPARK_REMOTE", None)  # of a user who works with Spark Connect otherwise
+    if "spark.pyspark.python" in conf:  # which only spark-submit would heed
+        os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
+    elif master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

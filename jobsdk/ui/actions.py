@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import zipfile
-from collections.abc import Mapping
 from typing import Any
 
-from starlette.background import BackgroundTask
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from jobsdk.client import JobOperations
 from jobsdk.errors import JobsdkError
 from jobsdk.run import Run
-from jobsdk.runs import STATUSES, RunFolder
-
-_MOST = 500  # runs of a list
-
-
-def listed(wanted: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The runs that fit `status`, `experiment`, `compute`, `tag` and `words` (in the name), the newest first."""
-    status = wanted.get("status")
-    filters = {key: wanted[key] for key in ("experiment", "compute", "tag") if wanted.get(key)}
-    given = {"status": status} if status in STATUSES else {}
-    found = JobOperations().list(**filters, **given, max_results=_MOST)
-    words = wanted.get("words", "").lower()
-    return [facts(run.folder) | _state(run) for run in found if words in f"{run.name} {run.display_name}".lower()]
-
-
-def _state(run: Run) -> dict[str, Any]:
-    state = run.folder.recorded_state()
-    names = ("status", "exit_code", "message", "submitted", "started", "ended")
-    return {name: getattr(state, name) for name in names}
+from jobsdk.runs import RunFolder
+from jobsdk.ui.zipped import zipped
 
 
 def facts(folder: RunFolder) -> dict[str, Any]:
@@ -85,13 +63,5 @@ def report(folder: RunFolder) -> Response:
 
 def archive(folder: RunFolder) -> Response:
     """The logs and outputs that are here, as a zip file."""
-    handle, path = tempfile.mkstemp(suffix=".zip")
-    with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
-        for part in ("logs", "outputs"):
-            for top, _, names in os.walk(folder.path / part):  # links to folders elsewhere are not followed
-                for name in sorted(names):
-                    whole = os.path.join(top, name)
-                    if os.path.isfile(whole) and not os.path.islink(whole):
-                        archive.write(whole, os.path.relpath(whole, folder.path))
-    done = BackgroundTask(os.unlink, path)
-    return FileResponse(path, filename=f"{folder.name}.zip", media_type="application/zip", background=done)
+    headers = {"content-disposition": f'attachment; filename="{folder.name}.zip"'}
+    return StreamingResponse(zipped(folder.path, ("logs", "outputs")), media_type="application/zip", headers=headers)

@@ -19,7 +19,8 @@ from starlette.staticfiles import StaticFiles
 
 from jobsdk.errors import JobsdkError, RunNotFound
 from jobsdk.ui import actions
-from jobsdk.ui.guard import Guard
+from jobsdk.ui.guard import Guard, Tickets
+from jobsdk.ui.listing import Listing
 from jobsdk.views.markup import STYLE
 from jobsdk.views.watched import Watch, Watched
 
@@ -29,9 +30,11 @@ _ALIVE = 15.0  # seconds after which a silent stream says that it is there
 _PAGE = 2000  # lines in one answer
 
 
-def application(token: str, port: int) -> Starlette:
-    """The application, for a server that listens on `port` of loopback."""
-    watch = Watch()
+def application(
+    token: str, port: int, tickets: Tickets | None = None, is_ending: Callable[[], bool] = lambda: False
+) -> Starlette:
+    """The application, for a server on `port` of loopback; see `Guard`. Streams end when it `is_ending`."""
+    watch, listing = Watch(), Listing()
 
     def of_run(answer: Callable[[Watched, Request], Any]) -> Callable[[Request], Any]:
         """An endpoint of a run: what `answer` gives as JSON."""
@@ -56,10 +59,10 @@ def application(token: str, port: int) -> Starlette:
             await run_in_threadpool(watch.of, name)
         except RunNotFound as error:
             return JSONResponse({"error": str(error)}, 404)
-        return StreamingResponse(_news(watch, name, request), media_type="text/event-stream")
+        return StreamingResponse(_news(watch, name, request, is_ending), media_type="text/event-stream")
 
     async def runs(request: Request) -> Response:
-        return _json(await run_in_threadpool(actions.listed, dict(request.query_params)))
+        return _json(await run_in_threadpool(listing.runs, dict(request.query_params)))
 
     async def style(_: Request) -> Response:
         return Response(STYLE, media_type="text/css")
@@ -72,7 +75,12 @@ def application(token: str, port: int) -> Starlette:
         first, count = int(request.query_params.get("first", 0)), int(request.query_params.get("count", 500))
         if first < 0 or not 0 <= count <= _PAGE:
             raise ValueError("first and count")
-        return {"total": run.count(ranks), "lines": run.lines(first, count, ranks)}
+        start = _start(request)
+        return {"total": run.count(ranks, start), "lines": run.lines(first, count, ranks, start)}
+
+    def find(run: Watched, request: Request) -> Any:
+        words = request.query_params.get("words", "")[:200]
+        return run.find(words, _ranks(request), _start(request))._asdict()
 
     routes = [
         Route("/", page),
@@ -81,10 +89,7 @@ def application(token: str, port: int) -> Starlette:
         Route("/api/runs/{name}", of_run(lambda run, _: {**actions.facts(run.folder), **run.summary()})),
         Route("/api/runs/{name}/live", live),
         Route("/api/runs/{name}/lines", of_run(lines)),
-        Route(
-            "/api/runs/{name}/find",
-            of_run(lambda run, request: run.find(request.query_params.get("words", "")[:200], _ranks(request))),
-        ),
+        Route("/api/runs/{name}/find", of_run(find)),
         Route("/api/runs/{name}/ranks/{rank:int}", of_run(lambda run, request: run.rank(request.path_params["rank"]))),
         Route("/api/runs/{name}/timeline", of_run(lambda run, _: run.timeline())),
         Route("/api/runs/{name}/metrics", of_run(lambda run, _: run.metrics())),
@@ -97,7 +102,7 @@ def application(token: str, port: int) -> Starlette:
         Route("/static/views.css", style),
         Mount("/static", StaticFiles(directory=_STATIC)),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(Guard, token=token, port=port)])
+    return Starlette(routes=routes, middleware=[Middleware(Guard, token=token, port=port, tickets=tickets)])
 
 
 def _ranks(request: Request) -> list[int] | None:
@@ -106,9 +111,15 @@ def _ranks(request: Request) -> list[int] | None:
     return [int(word) for word in given.split(",")] if given else None
 
 
-async def _news(watch: Watch, name: str, request: Request) -> AsyncIterator[str]:
+def _start(request: Request) -> int | None:
+    """Which start of the job the query `start` asks for; None is the latest. Raises ValueError."""
+    given = request.query_params.get("start", "")
+    return int(given) if given else None
+
+
+async def _news(watch: Watch, name: str, request: Request, is_ending: Callable[[], bool]) -> AsyncIterator[str]:
     told, silent = "", 0.0
-    while not await request.is_disconnected():
+    while not is_ending() and not await request.is_disconnected():
         try:
             summary = await run_in_threadpool(lambda: watch.of(name).summary())
         except RunNotFound:  # somebody has deleted it
@@ -119,7 +130,7 @@ async def _news(watch: Watch, name: str, request: Request) -> AsyncIterator[str]
         if said != told:
             told, silent = said, 0.0
             yield f"data: {_text({**summary, 'now': now})}\n\n"
-        if summary["is_over"]:
+        if summary["is_over"] and not summary["is_behind"]:
             yield "event: over\ndata: {}\n\n"
             return
         await asyncio.sleep(_EVERY)

@@ -9,11 +9,13 @@ from collections.abc import Callable
 import uvicorn
 
 from jobsdk.errors import JobsdkError
+from jobsdk.ui.guard import Tickets
 from jobsdk.ui.server import application
 
 
-def serve(port: int, ready: Callable[[str], None]) -> None:
-    """Serve on 127.0.0.1 until SIGINT or SIGTERM. `ready` is told the address, with its token, once it can be opened.
+def serve(port: int, ready: Callable[[str, str], None]) -> None:
+    """Serve on 127.0.0.1 until SIGINT or SIGTERM. `ready` is told the address, with its token, once it can be opened,
+    and the same with a token that lets in once.
 
     Raises JobsdkError where the port (0: a free one) cannot be had.
     """
@@ -26,9 +28,12 @@ def serve(port: int, ready: Callable[[str], None]) -> None:
         raise JobsdkError(f"port {port} on 127.0.0.1 cannot be had: {error.strerror}. Fix: --port 0") from None
     listener.listen(128)
     token, port = secrets.token_urlsafe(24), listener.getsockname()[1]
+    once = secrets.token_urlsafe(24)
+    app = application(token, port, Tickets(once), lambda: server.should_exit)
     config = uvicorn.Config(
-        application(token, port), log_level="warning", access_log=False, lifespan="off", server_header=False,
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
-    ready(f"http://127.0.0.1:{port}/?token={token}")
-    uvicorn.Server(config).run(sockets=[listener])
+        app, log_level="warning", access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    address = f"http://127.0.0.1:{port}/?token="
+    ready(address + token, address + once)
+    server.run(sockets=[listener])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _ROWS = 16  # processes that a table shows
 _CELLS = 256  # ranks that a card draws: who has more looks at the page
 _VALUE = 300  # characters of a value
+_WIDTH = 1000  # characters of a line
 _PERCENT = re.compile(r"(\d{1,3})%\|")  # as tqdm draws it
 
 
@@ -27,7 +28,10 @@ def of_job(job: CommandJob) -> Markup:
     from jobsdk.client import JobOperations
     from jobsdk.errors import JobsdkError
 
-    found = JobOperations().validate(job).findings
+    try:
+        found = JobOperations().validate(job).findings
+    except JobsdkError as error:  # a computes.yml that cannot be read
+        return card(tag("b", job.display_name or job.name or "job"), tag("div", str(error), class_="error"))
     wrong = [finding for finding in found if finding.is_error]
     drawn: object = None
     layout = ""
@@ -123,23 +127,25 @@ def of_run(run: Run, summary: dict[str, Any], states: Sequence[RankState], lines
     begun, until = summary["started"], summary["ended"] or summary["now"]
     words = [
         f"{run.nodes} nodes, {run.processes} processes on {run.compute}",
-        f"{duration_text(until - begun)}" if begun else None,
+        duration_text(until - begun if summary["is_over"] else int(until - begun)) if begun else None,
         f"restarted {summary['restarts']} times" if summary["restarts"] else None,
         summary["message"] if not summary["card"] else None,
     ]
-    percent = None if summary["is_over"] else progress(lines)
+    percent = None if summary["is_over"] else progress([*lines, *summary["bars"]])
     bar = tag("div", tag("div", style=f"width: {percent}%"), class_="bar") if percent is not None else None
+    told = [line[:_WIDTH] for line in (*lines, *summary["bars"][-1:])]
     counts = ", ".join(f"{count} {name}" for name, count in summary["counts"].items())
     return card(
         tag("div", tag("b", run.display_name), " ", badge(summary["status"])),
         tag("div", " · ".join(filter(None, words)), class_="dim"),
         _bounded(states),
         tag("div", counts, class_="dim"),
+        tag("div", summary["step"], class_="mono") if summary["step"] else None,
         bar,
         tag("div", summary["trouble"], class_="warning") if summary["trouble"] else None,
         *(tag("div", text, class_="warning") for text in summary["warnings"][-3:]),
         tag("pre", summary["card"], class_="card") if summary["card"] else None,
-        tag("pre", "\n".join(lines)) if lines and not summary["card"] else None,
+        tag("pre", "\n".join(told)) if told and not summary["card"] else None,
         tag("div", tag("b", "result: "), tag("code", result)) if result else None,
     )
 

@@ -11,6 +11,9 @@ from jobsdk.views.markup import Markup, joined, tag
 
 _LABELS, _WIDTH, _ROW = 110, 760, 22
 _MOST = 400  # points of a curve that are drawn
+_RANKS = 8  # whose points are drawn
+_CURVES = 60  # metrics that are drawn
+_NAME = 50  # characters of a metric's name
 
 
 def timeline(found: Timeline) -> Markup:
@@ -48,9 +51,13 @@ def timeline(found: Timeline) -> Markup:
 
 
 def curve(name: str, points: Sequence[Point]) -> Markup:
-    """A metric over its steps; of many points an even choice."""
-    drawn = sorted(point for point in points if isfinite(point.value))
-    drawn = drawn[:: max(1, len(drawn) // _MOST)] + drawn[-1:]
+    """A metric over its steps, a line for each of the first ranks; of many points an even choice."""
+    ranks: dict[int, list[Point]] = {}
+    for point in sorted(point for point in points if isfinite(point.value)):
+        ranks.setdefault(point.rank or 0, []).append(point)
+    chosen = [ranks[rank] for rank in sorted(ranks)[:_RANKS]]
+    lines = [line[:: max(1, len(line) // _MOST)] + line[-1:] for line in chosen]
+    drawn = [point for line in lines for point in line]
     width, height, left, top = 360, 160, 66, 22
     if not drawn:
         return tag("div", tag("b", name), " has no number")
@@ -64,18 +71,26 @@ def curve(name: str, points: Sequence[Point]) -> Markup:
 
     return tag(
         "svg",
-        tag("text", name, x=left, y=14),
+        tag("title", name),
+        tag("text", name if len(name) <= _NAME else name[: _NAME - 1] + "…", x=left, y=14),
         tag("line", x1=left, x2=left, y1=top, y2=height - 22, class_="axis"),
         tag("line", x1=left, x2=width - 8, y1=height - 22, y2=height - 22, class_="axis"),
         tag("text", f"{high:.4g}", x=left - 6, y=top + 8, text_anchor="end", class_="dim"),
         tag("text", f"{low:.4g}", x=left - 6, y=height - 22, text_anchor="end", class_="dim"),
         tag("text", first, x=left, y=height - 6, class_="dim"),
         tag("text", last, x=width - 8, y=height - 6, text_anchor="end", class_="dim"),
-        tag("polyline", points=" ".join(place(x, y) for x, y in zip(xs, ys, strict=True)), class_="line"),
+        *(
+            tag("polyline", points=" ".join(place(point.step, point.value) for point in line), class_="line",
+                opacity=None if number == 0 else 0.4)
+            for number, line in enumerate(lines)
+        ),
         viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label=f"curve of {name}",
     )  # fmt: skip
 
 
 def curves(metrics: dict[str, list[Point]]) -> Markup:
     """All metrics side by side."""
-    return tag("div", joined(curve(name, points) for name, points in metrics.items()), class_="curves")
+    names = sorted(metrics)
+    drawn = tag("div", joined(curve(name, metrics[name]) for name in names[:_CURVES]), class_="curves")
+    more = tag("p", f"and {len(names) - _CURVES} more metrics", class_="dim") if len(names) > _CURVES else None
+    return joined([drawn, more])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterable, Mapping
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b.|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from jobsdk.bootstrap.failure import plain
 
 
 class Markup(str):
@@ -14,10 +13,11 @@ class Markup(str):
 
 
 def text(value: object) -> Markup:
-    """Anything as text, without a terminal's control sequences."""
+    """Anything as text that can be written as UTF-8, without control characters and what turns text around."""
     if isinstance(value, Markup):
         return value
-    return Markup(html.escape(_CONTROL.sub("", str(value)), quote=True))
+    said = str(value).encode("utf-8", "replace").decode()
+    return Markup(html.escape(plain(said), quote=True))
 
 
 def tag(name: str, *content: object, **attributes: object) -> Markup:
@@ -36,9 +36,9 @@ def joined(parts: Iterable[object], between: str = "") -> Markup:
 
 
 _LIGHT = """--fg: #1b1f24; --dim: #59636e; --bg: #fff; --box: #f6f8fa; --line: #d1d9e0; --completed: #1a7f37;
-  --failed: #cf222e; --lost: #8250df; --stopped: #bc4c00; --running: #0969da; --waiting: #818b98;"""
+  --failed: #cf222e; --lost: #8250df; --stopped: #bc4c00; --running: #0969da; --waiting: #59636e; --on: #fff;"""
 _DARK = """--fg: #e6edf3; --dim: #9198a1; --bg: #0d1117; --box: #151b23; --line: #3d444d; --completed: #3fb950;
-  --failed: #f85149; --lost: #ab7df8; --stopped: #db6d28; --running: #4493f8; --waiting: #818b98;"""
+  --failed: #f85149; --lost: #ab7df8; --stopped: #db6d28; --running: #4493f8; --waiting: #818b98; --on: #0d1117;"""
 
 #: The parts that pages and cards have in common.
 _PARTS = """
@@ -47,12 +47,12 @@ pre { color: var(--fg); background: var(--box); border: 1px solid var(--line); b
   margin: .4rem 0; overflow: auto; max-height: 32rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 table { border-collapse: collapse; } th, td { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top;
   overflow-wrap: anywhere; background: none; } th { color: var(--dim); font-weight: 600; white-space: nowrap; }
-.badge { color: #fff; border-radius: 1rem; padding: .1rem .7rem; font-size: .85rem; background: var(--waiting); }
+.badge { color: var(--on); border-radius: 1rem; padding: .1rem .7rem; font-size: .85rem; background: var(--waiting); }
 .card { border-left: 4px solid var(--failed); } .dim { color: var(--dim); }
 .warning { color: var(--stopped); } .error { color: var(--failed); }
 .grid { display: flex; flex-wrap: wrap; gap: .25rem .9rem; } .node { display: flex; gap: 3px; align-items: center;
   flex-wrap: wrap; } .node > span { color: var(--dim); font-size: .8rem; margin-right: .2rem; }
-.cell { min-width: 1.6rem; height: 1.6rem; border-radius: 4px; color: #fff; font-size: .75rem; line-height: 1.6rem;
+.cell { min-width: 1.6rem; height: 1.6rem; border-radius: 4px; color: var(--on); font-size: .75rem; line-height: 1.6rem;
   text-align: center; background: var(--waiting); }
 .completed { background: var(--completed); } .failed { background: var(--failed); } .lost { background: var(--lost); }
 .stopped { background: var(--stopped); } .running { background: var(--running); }
@@ -78,7 +78,8 @@ h1 {{ font-size: 1.4rem; margin: .2rem 0; }} h2 {{ font-size: 1.05rem; margin: 1
 CARD_STYLE = f"""
 .jobsdk {{ {_LIGHT} font: 14px/1.5 system-ui, sans-serif; color: var(--fg); border: 1px solid var(--line);
   border-radius: 8px; padding: .6rem .9rem; margin: .2rem 0; background: var(--bg); max-width: 60rem; {_PARTS} }}
-[data-jp-theme-light="false"] .jobsdk, .vscode-dark .jobsdk {{ {_DARK} }}
+[data-jp-theme-light="false"] .jobsdk, .vscode-dark .jobsdk, .vscode-high-contrast .jobsdk,
+html[theme="dark"] .jobsdk {{ {_DARK} }}
 @media (prefers-color-scheme: dark) {{ body:not([data-jp-theme-light]):not(.vscode-light) .jobsdk {{ {_DARK} }} }}
 """
 

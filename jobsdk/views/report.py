@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jobsdk import __version__, card, timeline
@@ -14,6 +14,7 @@ from jobsdk.run import Run
 from jobsdk.views import charts
 from jobsdk.views.grid import badge, grid
 from jobsdk.views.markup import STYLE, Markup, facts, joined, tag, text
+from jobsdk.views.merged import shown
 from jobsdk.views.ranks import Ranks, RankState, counted
 from jobsdk.views.watched import last_line
 
@@ -29,14 +30,20 @@ def document(run: Run) -> str:
     ranks = Ranks(plan)
     ranks.feed(events)
     states = ranks.states()
+    restarts = run.folder.recorded_state().restarts
+
+    def log(state: RankState) -> str:
+        return layout.rank_log(str(run.folder.path), state.node, state.rank, restarts)
+
+    metrics = run.metrics
     sections = [
         _head(run, states),
         _cause(run),
-        _section("Ranks", grid(states, lambda state: last_line(_path(run, state)))),
+        _section("Ranks", grid(states, lambda state: last_line(log(state)))),
         _section("Where the time went", charts.timeline(timeline.of_run(run.folder))),
-        _section("Metrics", charts.curves(run.metrics)) if run.metrics else None,
+        _section("Metrics", charts.curves(metrics)) if metrics else None,
         _section("Warnings", _lines(event["message"] for event in events if event["event"] == "warning")),
-        _section("Logs", *_logs(run, states)),
+        _section("Logs", *_logs(run, states, log)),
         _section("The job", *_job(run, plan)),
     ]
     made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
@@ -93,31 +100,24 @@ def _lines(lines: Iterator[Any]) -> Markup | None:
     return tag("pre", found) if found else None
 
 
-def _path(run: Run, state: RankState) -> str:
-    restarts = run.folder.recorded_state().restarts
-    return layout.rank_log(str(run.folder.path), state.node, state.rank, restarts)
-
-
-def _tail(path: str, size: int) -> str:
+def _tail(path: str, size: int) -> bytes:
     try:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - size))
             data = file.read()
     except OSError:
-        return ""
-    if end > size:
-        data = data[data.find(b"\n") + 1 :]
-    return data.decode("utf-8", "replace")
+        return b""
+    return data[data.find(b"\n") + 1 :] if end > size else data
 
 
-def _logs(run: Run, states: Sequence[RankState]) -> Iterator[Markup]:
+def _logs(run: Run, states: Sequence[RankState], log: Callable[[RankState], str]) -> Iterator[Markup]:
     """The ends of the logs: first of those that failed, then in order; not of more ranks than anybody reads."""
     cause = run.report.get("cause") or {}
     order = sorted(states, key=lambda one: (one.rank != cause.get("rank"), one.state != "failed", one.rank))
     for state in order[:_LOGS]:
-        whole = _tail(_path(run, state), _LAST_BYTES)
-        lines = whole.splitlines()[-_LAST_LINES:]
+        whole = _tail(log(state), _LAST_BYTES)
+        lines = [shown(line) for line in whole.rstrip(b"\n").split(b"\n")[-_LAST_LINES:]] if whole else []
         title = tag("summary", f"rank {state.rank} on node {state.node}: {state.state}")
         body = tag("pre", "\n".join(lines)) if lines else tag("p", "it has written nothing", class_="dim")
         yield tag("details", title, body, open=state.rank == cause.get("rank"))

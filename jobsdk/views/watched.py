@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -11,20 +12,23 @@ from typing import Any
 
 from jobsdk import card, timeline
 from jobsdk.bootstrap import layout
-from jobsdk.errors import ComputeError
+from jobsdk.bootstrap.failure import plain
+from jobsdk.errors import ComputeError, RunNotFound
 from jobsdk.metrics import last
 from jobsdk.run import Run
 from jobsdk.runs import EventReader, RunFolder, State
 from jobsdk.views import charts
-from jobsdk.views.merged import MergedLog, shown
+from jobsdk.views.merged import Hits, MergedLog, label, shown
 from jobsdk.views.ranks import Ranks, RankState, counted
 
 _RUNS = 8  # runs whose index is kept
 _LAST = 4096  # bytes at the end of a log in which its last line is looked for
+_AGAIN = 10.0  # seconds until an engine that did not answer is asked again
+_VALUES = 4  # metrics of the last report that are named
 
 
 class Watched:
-    """One run. Its methods may be called from several threads."""
+    """One run. Its methods may be called from several threads, and wait for no engine."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -35,26 +39,32 @@ class Watched:
         self._ranks = Ranks(self.plan)
         self._warnings: list[str] = []
         self._log = MergedLog(folder)
-        self._asked = 0.0
-        self._pause = 0.0
+        self._before: dict[int, MergedLog] = {}  # the logs of earlier starts that were asked for
+        self._asking = threading.Lock()  # held while the engine is asked
+        self._due = 0.0
         self._trouble = ""
 
     def refresh(self) -> None:
-        """Take in what is new; the engine is asked at the pace that it can bear."""
+        """Take in what is new here, and have the engine asked, in the background, at the pace that it can bear."""
         with self._lock:
-            self._ask_engine()
+            is_over = self._state.is_terminal
             self._read()
+        if not is_over and time.monotonic() >= self._due and self._asking.acquire(blocking=False):
+            threading.Thread(target=self._ask_engine, daemon=True, name="jobsdk-ask").start()
 
     def _ask_engine(self) -> None:
-        if self._state.is_terminal or time.monotonic() - self._asked < self._pause:
-            return
+        pause = _AGAIN
         try:
             target = Run(self.folder).target
             target.refresh(self.folder)
-            self._pause, self._trouble = target.pace.shortest, ""
+            pause, self._trouble = target.pace.shortest, ""
         except ComputeError as error:
-            self._pause, self._trouble = 10.0, str(error)
-        self._asked = time.monotonic()
+            self._trouble = str(error)
+        except Exception as error:  # the run was deleted meanwhile, an engine's own library
+            self._trouble = f"{type(error).__name__}: {error}"
+        finally:
+            self._due = time.monotonic() + pause
+            self._asking.release()
 
     def _read(self) -> None:
         if not self.plan:
@@ -71,6 +81,7 @@ class Watched:
         with self._lock:
             state, states = self._state, self._ranks.states()
             report = self.folder.report() if state.is_terminal else {}
+            bars = [] if state.is_terminal else self._log.unended()
             return {
                 "status": state.status,
                 "is_over": state.is_terminal,
@@ -84,11 +95,26 @@ class Watched:
                 "trouble": self._trouble,
                 "warnings": self._warnings[-20:],
                 "lines": self._log.count(),
+                "is_behind": self._log.is_behind,
+                "bars": [f"[{label(rank)}] {text}" for rank, text in bars],
+                "step": self._last_report(),
                 "counts": counted(states),
                 "ranks": [[one.rank, one.node, one.state, one.exit_code] for one in states],
                 "card": card.text(report, self.folder.name) if report.get("cause") else "",
                 "culprit": (report.get("cause") or {}).get("rank"),
             }
+
+    def _last_report(self) -> str:
+        """`step 12: loss 0.5`, as rank 0 has reported it last."""
+        path = layout.reports(str(self.folder.path), 0, 0, self._state.restarts)
+        try:
+            found = json.loads(_tail(path).rstrip(b"\n").rpartition(b"\n")[2])
+            values = [
+                f"{name} {value:.4g}" for name, value in found["metrics"].items() if isinstance(value, int | float)
+            ]
+            return plain(f"step {int(found['step'])}: {', '.join(values[:_VALUES])}").rstrip(": ")[:300]
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            return ""  # there is none, or it is just being written
 
     def states(self) -> list[RankState]:
         """Every rank."""
@@ -113,18 +139,31 @@ class Watched:
             "command": explained.command,
         }
 
-    def count(self, ranks: list[int] | None) -> int:
+    def count(self, ranks: list[int] | None, start: int | None = None) -> int:
         with self._lock:
-            return self._log.count(ranks)
+            return self._log_of(start).count(ranks)
 
-    def lines(self, first: int, count: int, ranks: list[int] | None) -> list[list[Any]]:
-        """Lines as [number, rank, text]."""
+    def lines(self, first: int, count: int, ranks: list[int] | None, start: int | None = None) -> list[list[Any]]:
+        """Lines as [number, rank, text]; `start` 0 are those of the job's first start, None those of its latest."""
         with self._lock:
-            return [list(line) for line in self._log.lines(first, count, ranks)]
+            return [list(line) for line in self._log_of(start).lines(first, count, ranks)]
 
-    def find(self, words: str, ranks: list[int] | None) -> list[int]:
+    def find(self, words: str, ranks: list[int] | None, start: int | None = None, most: int = 1000) -> Hits:
+        """The lines that hold some words, by their numbers."""
         with self._lock:
-            return self._log.find(words, ranks)
+            search = self._log_of(start).search(ranks)
+        return search(words, most)
+
+    def _log_of(self, start: int | None) -> MergedLog:
+        """The log of one start of the job. Raises IndexError where it has not been started so often."""
+        latest = self._state.restarts
+        if start is None or start == latest:
+            return self._log
+        if not 0 <= start < latest:
+            raise IndexError(f"start {start}")
+        log = self._before.setdefault(start, MergedLog(self.folder))
+        log.refresh(self._state.ended or 0.0, is_over=True, restart=start)
+        return log
 
     def timeline(self) -> dict[str, Any]:
         """Where the time went, as data and as a drawing."""
@@ -139,12 +178,17 @@ class Watched:
 
 def last_line(path: str) -> str:
     """The last line of a log that is not blank."""
+    for line in reversed(_tail(path).split(b"\n")):
+        if line.strip():
+            return shown(line)[-300:]
+    return ""
+
+
+def _tail(path: str) -> bytes:
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST))
-        for line in reversed(file.read().split(b"\n")):
-            if line.strip():
-                return shown(line)[-300:]
-    return ""
+        return file.read()
+    return b""
 
 
 class Watch:
@@ -152,15 +196,26 @@ class Watch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Watched] = OrderedDict()
+        self._known: OrderedDict[str, tuple[Any, Watched]] = OrderedDict()
 
     def of(self, name: str) -> Watched:
         """The run of a whole name, refreshed. Raises RunNotFound."""
         folder = RunFolder.find(name)
+        key = _identity(folder)
         with self._lock:
-            found = self._known.pop(folder.name, None) or Watched(folder)
-            self._known[folder.name] = found
+            known, found = self._known.pop(folder.name, (None, None))
+            if found is None or known != key:
+                found = Watched(folder)
+            self._known[folder.name] = key, found
             while len(self._known) > _RUNS:
                 self._known.popitem(last=False)
         found.refresh()
         return found
+
+
+def _identity(folder: RunFolder) -> Any:
+    """Another one where a run was deleted and a new one has taken its name."""
+    try:
+        return os.stat(folder.path).st_ino, folder.facts().get("created")
+    except FileNotFoundError:
+        raise RunNotFound(f"run {folder.name} has just been deleted") from None

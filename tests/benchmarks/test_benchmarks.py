@@ -42,6 +42,11 @@ EXPECTED = {
         "submitted again, nothing changed: seconds": SECONDS,
         "submitted again, nothing changed: requests": NUMBER,
     },
+    "views": {
+        "first lines, 6,400 lines of 64 ranks": SECONDS,
+        "a new line is shown after": SECONDS,
+        "card of a job, 1,024 ranks": SECONDS,
+    },
 }
 
 

@@ -106,7 +106,7 @@ def test_types_of_other_packages_are_found_and_their_failures_are_theirs(
     )
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     project("computes: {a: {type: good, queue: q1}, b: {type: broken}, c: {type: good, que: q1}}")
-    assert computes.types() == ["azureml", "broken", "good", "kubernetes", "local", "slurm", "spark", "ssh"]
+    assert computes.types() == ["azureml", "broken", "good", "kubernetes", "local", "ray", "slurm", "spark", "ssh"]
     assert computes.resolve("a").settings == {"queue": "q1"}
     with pytest.raises(ComputeError, match="no engine here"):
         computes.resolve("b")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
+from jobsdk.ui.guard import Tickets
 from jobsdk.ui.server import application
 from tests.bootstrap.runs import wait_for
 
@@ -34,13 +36,53 @@ def test_nothing_without_the_token(stranger: TestClient, path: str, given: str) 
 
 
 def test_the_token_becomes_a_cookie_and_leaves_the_address(stranger: TestClient) -> None:
-    answer = stranger.get(f"/?token={TOKEN}")
-    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    answer = stranger.get(f"/runs/x?token={TOKEN}")
+    assert answer.status_code == 200
+    assert 'content="0;url=/runs/x"' in answer.text
+    assert TOKEN not in answer.text
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert stranger.get("/").status_code == 200  # by the cookie
-    assert stranger.get("//evil.example/?token=" + TOKEN).headers.get("location", "/").startswith("//") is False
+
+
+def test_the_token_leads_nowhere_else(stranger: TestClient) -> None:
+    request = stranger.build_request("GET", f"/?token={TOKEN}")
+    request.url = request.url.copy_with(raw_path=f"//evil.example/?token={TOKEN}".encode())
+    assert "url=/evil.example/" in stranger.send(request).text
+
+
+def test_a_ticket_lets_in_once(stranger: TestClient) -> None:
+    stranger = TestClient(application(TOKEN, PORT, Tickets("once")), base_url=f"http://127.0.0.1:{PORT}")
+    assert stranger.get("/?token=once").status_code == 200
+    assert stranger.cookies[f"jobsdk-{PORT}"] == TOKEN
+    stranger.cookies.clear()
+    assert stranger.get("/?token=once").status_code == 401
+    assert stranger.get("/", headers={"authorization": "Bearer once"}).status_code == 401
+
+
+@pytest.mark.parametrize("site", ["same-site", "cross-site"])
+def test_other_pages_cannot_even_ask(client: TestClient, site: str) -> None:
+    # A page of another port of this machine is of the same site: the browser sends the cookie, and no Origin.
+    assert client.get("/api/runs", headers={"sec-fetch-site": site}).status_code == 403
+    assert client.get("/", headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"}).status_code == 403
+    assert client.get("/api/runs", headers={"sec-fetch-site": "same-origin"}).status_code == 200
+    # But the printed address may be clicked in a terminal that is itself a page.
+    headers = {"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
+    assert client.get(f"/?token={TOKEN}", headers=headers).status_code == 200
+    headers["sec-fetch-mode"] = "no-cors"
+    assert client.get(f"/?token={TOKEN}", headers=headers).status_code == 403
+
+
+def test_a_cookie_that_another_port_has_set_hides_not_ours(stranger: TestClient) -> None:
+    name = f"jobsdk-{PORT}"
+    for cookie in (f"{name}=x; {name}={TOKEN}", f"{name}={TOKEN}; a=b; {name}=x"):
+        assert stranger.get("/", headers={"cookie": cookie}).status_code == 200
+
+
+def test_there_are_no_web_sockets(client: TestClient) -> None:
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/api/runs"):
+        pass
 
 
 @pytest.mark.parametrize(

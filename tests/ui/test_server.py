@@ -37,9 +37,8 @@ def test_a_failed_run(client: TestClient, tmp_path: Path) -> None:
     assert {(rank, text) for _, rank, text in found["lines"]} >= {(rank, f"up {rank} {EVIL}") for rank in range(4)}
     only = get(client, f"{api}/lines", first=0, count=100, ranks="2")
     assert {rank for _, rank, _ in only["lines"]} == {2}
-    assert get(client, f"{api}/find", words="BAD BATCH", ranks="2") == [
-        number for number, _, text in only["lines"] if "bad batch" in text
-    ]
+    numbers = [number for number, _, text in only["lines"] if "bad batch" in text]
+    assert get(client, f"{api}/find", words="BAD BATCH", ranks="2") == {"numbers": numbers, "is_all": True}
     one = get(client, f"{api}/ranks/2")
     assert (one["node"], one["exit_code"], one["environment"]["EVIL"]) == (1, 1, EVIL)
     assert one["last"].startswith("ValueError: bad batch")
@@ -85,7 +84,7 @@ def test_the_list_and_its_filters(client: TestClient, tmp_path: Path) -> None:
     ended, failed = submit(tmp_path, "end").wait(60), submit(tmp_path, "fail").wait(60)
 
     def names(**query: str) -> list[str]:
-        return [run["name"] for run in get(client, "/api/runs", **query)]
+        return [run["name"] for run in get(client, "/api/runs", **query)["runs"]]
 
     assert names() == [failed.name, ended.name]
     assert names(status="Failed") == [failed.name]

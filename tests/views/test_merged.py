@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from jobsdk.bootstrap import layout
 from jobsdk.runs import RunFolder
-from jobsdk.views.merged import MergedLog, shown
+from jobsdk.views import merged as merged_log
+from jobsdk.views.merged import MergedLog, label, shown
 from tests.bootstrap.runs import plan
 
 
@@ -88,10 +90,10 @@ def test_words_are_found(logs: Logs) -> None:
     logs.write(1, b"no\nerror", 2.0)
     merged = MergedLog(logs.run)
     merged.refresh(3.0, is_over=True)
-    assert merged.find("error") == [0, 2, 4]
-    assert merged.find("error", most=2) == [0, 2]
-    assert merged.find("error", [1]) == [1]
-    assert merged.find("(") == merged.find("") == []
+    assert merged.find("error") == ([0, 2, 4], True)
+    assert merged.find("error", most=2) == ([0, 2], False)
+    assert merged.find("error", [1]) == ([1], True)
+    assert merged.find("(") == merged.find("") == ([], True)
 
 
 _WRITES = st.lists(
@@ -144,3 +146,83 @@ def test_what_is_shown_of_a_line(raw: bytes, text: str) -> None:
 
 def test_a_very_long_line_is_cut() -> None:
     assert shown(b"x" * 20_000).endswith("… (20000 characters)")
+
+
+def test_a_line_of_many_megabytes_is_read_once_and_never_held(logs: Logs) -> None:
+    merged = MergedLog(logs.run)
+    for _ in range(40):
+        logs.write(0, b"x" * (1 << 20))
+        assert merged.refresh(1.0) == 0
+    logs.write(0, b"\nafter\n")
+    logs.write(1, b"10%\r" * (1 << 18) + b"100%")
+    tracemalloc.start()
+    assert merged.refresh(1.0, is_over=True) == 3
+    long, after, bar = (line.text for line in merged.lines(0, 10))
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+    assert long.startswith("xxx")
+    assert long.endswith("(41943041 bytes)")
+    assert (after, bar) == ("after", "100%")
+    assert merged.find("xx") == ([0], True)
+
+
+def test_large_logs_are_read_part_by_part_and_shown_in_order(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merged_log, "_PATIENCE", -1.0)  # each refresh takes in one part
+    monkeypatch.setattr(merged_log, "_PIECE", 8)
+    for number in range(4):
+        logs.write(number % 2, b"%d\n" % number * 8, float(number))
+    merged = MergedLog(logs.run)
+    totals = [merged.refresh(9.0, is_over=True)]
+    while merged.is_behind:
+        totals.append(merged.refresh(9.0, is_over=True))
+    assert set(totals) == {0, 32}
+    assert [line.text for line in merged.lines(0, 100)] == [str(number) for number in range(4) for _ in range(8)]
+
+
+def test_a_run_that_has_no_plan_yet(tmp_path: Path) -> None:
+    (tmp_path / "early").mkdir()
+    merged = MergedLog(RunFolder(tmp_path / "early"))
+    assert merged.refresh(0.0) == 0
+    (tmp_path / "early/plan.json").write_text(json.dumps(plan("true")))
+    logs = Logs.__new__(Logs)
+    logs.run = RunFolder(tmp_path / "early")
+    logs.write(0, b"there\n")
+    assert merged.refresh(1.0) == 1
+
+
+def test_what_a_launcher_says_is_among_the_lines(logs: Logs) -> None:
+    content = plan("true")
+    content["distribution"]["launcher"] = "openmpi"
+    logs.run.write_json("plan.json", content)
+    logs.write(0, b"up\n", 1.0)
+    Path(layout.launcher_log(str(logs.run.path), 1)).parent.mkdir(parents=True, exist_ok=True)
+    Path(layout.launcher_log(str(logs.run.path), 1)).write_text("mpirun noticed\n")
+    merged = MergedLog(logs.run)
+    merged.refresh(2.0, is_over=True)
+    assert [(label(line.rank), line.text) for line in merged.lines(0, 9)] == [("0", "up"), ("node 1", "mpirun noticed")]
+    assert merged.count([0]) == 1
+
+
+def test_bars_that_have_no_end_yet_are_told_apart(logs: Logs) -> None:
+    merged = MergedLog(logs.run)
+    logs.write(1, b"done\n 10%|#\r 20%|##")
+    merged.refresh(1.0)
+    logs.write(0, b" 5%|")
+    merged.refresh(2.0)
+    assert merged.unended() == [(1, " 20%|##"), (0, " 5%|")]
+    logs.write(1, b"\r 30%|###")
+    merged.refresh(3.0)
+    assert merged.unended() == [(0, " 5%|"), (1, " 30%|###")]
+
+
+@pytest.mark.parametrize("how", ["shorter", "gone"])
+def test_logs_that_are_cut_or_taken_away_do_no_harm(logs: Logs, how: str) -> None:
+    logs.write(0, b"one\ntwo\n", 1.0)
+    logs.write(1, b"three\n", 2.0)
+    merged = MergedLog(logs.run)
+    merged.refresh(3.0)
+    path = Path(layout.rank_log(str(logs.run.path), 0, 0))
+    path.write_bytes(b"new\n") if how == "shorter" else path.unlink()
+    assert merged.refresh(4.0) == 3
+    assert "1 three" in texts(merged)
+    assert merged.find("three")[1]

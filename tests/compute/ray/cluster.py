@@ -31,6 +31,7 @@ class RayCluster:
         self.environment = {
             "RAY_TMPDIR": self._tmp,
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # 15 without it, which makes ranks wait for all else on a busy machine
             "RAY_AUTH_MODE": "disabled",  # Ray reads it when it is imported, which another test may have done
         }
         self._environ = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "JOBSDK_"))}
