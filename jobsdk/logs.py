@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import time
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -17,6 +16,7 @@ from jobsdk.bootstrap import contract, layout
 from jobsdk.bootstrap.failure import plain
 from jobsdk.bootstrap.wording import duration_text
 from jobsdk.runs import STATUSES, EventReader, Pace, Refresh, RunFolder, State
+from jobsdk.terminal import columns, painted
 from jobsdk.views.ranks import Ranks, counted
 
 _CHUNK = 1 << 20  # bytes read from one file in one go
@@ -372,7 +372,7 @@ class Follower:
         now = time.monotonic()
         if not self._view.terminal or now - self._drawn_at < _REDRAW:
             return
-        line = painted(self._pieces(now), self._columns() - 1)
+        line = painted(self._pieces(now), columns(self._out) - 1)
         if line != self._drawn:
             self._erase()
             self._out.write(line)
@@ -398,30 +398,3 @@ class Follower:
         since = self.state.started or self.state.submitted
         passed = f" · {duration_text(int(time.time() - since)).replace('.0 s', ' s')}" if since is not None else ""
         return f"{words or self.state.status}{passed}"
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._out.fileno()).columns or 80  # type: ignore[attr-defined]
-        except (AttributeError, OSError, ValueError):
-            return 80
-
-
-def painted(pieces: Iterable[tuple[str, str]], room: int) -> bytes:
-    """As much of the words, in their colours, as has room in so many columns of a terminal."""
-    line = ""
-    for words, colour in pieces:
-        cut = 0
-        while cut < len(words) and (wide := _columns_of(words[cut])) <= room:
-            cut, room = cut + 1, room - wide
-        if cut < len(words):
-            room = 0  # nothing narrower from further on
-        line += f"{colour}{words[:cut]}\x1b[0m" if colour and cut else words[:cut]
-    return line.encode("utf-8", "replace")
-
-
-def _columns_of(character: str) -> int:
-    if character.isascii():
-        return 1
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):  # drawn onto the one before, or not at all
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -28,7 +28,9 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("JOBSDK_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    monkeypatch.delenv("AZUREML_CURRENT_CLOUD", raising=False)  # azure-ai-ml sets it in the process that uses it
+    # azure-ai-ml and ray set them in the process that uses them.
+    for name in ("AZUREML_CURRENT_CLOUD", "RAY_CLIENT_MODE"):
+        monkeypatch.delenv(name, raising=False)
     # As in an activated environment: console scripts that came with the tests' packages are found.
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     yield folder

@@ -5,9 +5,11 @@ import io
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -154,6 +156,26 @@ def test_a_line_says_how_the_ranks_are_on_a_terminal(run: RunFolder, monkeypatch
     assert re.fullmatch(rb"(\d+ waiting, )?1 running, 1 completed", drawn[1])
     follower.drain()
     assert b"running" not in out.getvalue().rpartition(b"\r\x1b[K")[2]
+
+
+def test_what_is_said_and_an_interrupt_find_the_terminal_line_empty(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.BytesIO()
+    follower = Follower(run, out, View(terminal=True, say=lambda text: out.write(f"{text}\n".encode())))
+    monkeypatch.setattr(time, "sleep", lambda _: signal.raise_signal(signal.SIGINT))
+    with log(run, 0).open("ab", buffering=0) as file:
+        file.write("\r 10% \x1b]0;title\x07\u202e日本".encode())
+    follower._round()
+    follower._draw()
+    assert out.getvalue() == "[rank 0]  10% 日本".encode()
+    run.append_event("warning", message="low on disk")
+    follower._take_events()
+    assert out.getvalue().endswith("日本\r\x1b[Klow on disk\n".encode())
+    follower._drawn_at = 0.0
+    with pytest.raises(KeyboardInterrupt):
+        follower.follow()
+    assert out.getvalue().endswith("[rank 0]  10% 日本\r\x1b[K".encode())
 
 
 def test_colours_are_around_the_prefix_only(run: RunFolder) -> None:

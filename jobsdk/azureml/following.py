@@ -15,6 +15,7 @@ from jobsdk.azureml.failures import AzureError
 from jobsdk.bootstrap import contract, events, exits, layout, restarts, unled
 from jobsdk.compute.relayed import Mirror
 from jobsdk.runs import RunFolder
+from jobsdk.train import reporting
 
 #: In the run's folder: where the run is, and what of it has been seen.
 PLACE, _STATE = "azureml.json", "azureml-state.json"
@@ -39,6 +40,7 @@ _LOG = re.compile(
     r"user_logs/(?:retry_(?P<again>\d+)/)?"
     r"(?:std_log(?:_process)?(?:_(?P<role>worker|ps|chief))?(?:_(?P<number>\d+))?|(?P<mpi>mpi_log))\.txt"
 )
+_REPORTS = re.compile(re.escape(reporting.KEPT).replace("%d", r"(\d+)"))
 
 
 class Log(NamedTuple):
@@ -49,6 +51,7 @@ class Log(NamedTuple):
     role: str | None
     number: int
     is_launcher: bool
+    is_of_reports: bool = False
 
 
 def logs_of(blobs: list[Blob], prefix: str) -> list[Log]:
@@ -60,6 +63,12 @@ def logs_of(blobs: list[Blob], prefix: str) -> list[Log]:
             again, number = int(match["again"] or 0), int(match["number"] or 0)
             found.append(Log(blob, again, match["role"], number, match["mpi"] is not None))
     return sorted(found, key=lambda log: (log.again, log.role or "", log.number))
+
+
+def reports_of(blobs: list[Blob], prefix: str) -> list[Log]:
+    """What ranks that Azure ML has started said with `jobsdk.train.report`, among the blobs of a run."""
+    found = ((blob, _REPORTS.fullmatch(blob.name.removeprefix(prefix))) for blob in blobs)
+    return [Log(blob, 0, None, int(match[1]), False, True) for blob, match in found if match is not None]
 
 
 def rank_of(log: Log, plan: contract.Plan) -> contract.Process | None:
@@ -160,6 +169,9 @@ class Look:
             ranks = ((rank_of(log, self._plan), log.blob.modified) for log in logs)
             self._written = {process.rank: when for process, when in ranks if process is not None}
         self._tell_restarts(max((log.again for log in logs), default=0))
+        if to_the_end and not self._is_bootstrap:  # until then ./outputs may be on the nodes alone
+            kept = f"{prefix}{os.path.dirname(reporting.KEPT)}/"
+            logs += reports_of(self._connection.list_blobs(datastore, kept), prefix)
         known: dict[str, int] = self._state["files"]
         wanted = [log for log in logs if log.blob.size > known.get(log.blob.name, 0)]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -199,6 +211,8 @@ class Look:
 
     def _path(self, log: Log) -> str:
         folder, process = str(self._run.path), rank_of(log, self._plan)
+        if log.is_of_reports:
+            return layout.reports(folder, process.node_rank if process else 0, log.number, 0)
         if log.is_launcher or process is None:
             return layout.launcher_log(folder, 0, log.again)
         return layout.rank_log(folder, process.node_rank, process.rank, log.again)

@@ -13,6 +13,7 @@ from jobsdk.compute import job_rules, kubernetes_scaling, kubernetes_settings, p
 from jobsdk.compute import kubernetes_objects as made
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.errors import ComputeError
+from jobsdk.job import workers
 from jobsdk.job.findings import Finding, show
 from jobsdk.runs import Pace, RunFolder, locked
 
@@ -117,7 +118,7 @@ class KubernetesCompute(Compute):
     def room(self, job: CommandJob) -> Room | None:
         own = (job.resources.properties or {}).get(self.type) or {}
         settings = {**self.settings, **own} if isinstance(own, Mapping) else self.settings
-        return kubernetes_scaling.room(self.name, settings, super().room(job))
+        return workers.room_with(self.name, settings.get("gpus_per_node"), super().room(job))
 
     @staticmethod
     def _image(job: CommandJob, settings: Mapping[str, Any]) -> str | None:

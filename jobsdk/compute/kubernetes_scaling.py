@@ -8,18 +8,10 @@ from typing import Any
 from jobsdk.compute import kubernetes_settings
 from jobsdk.job.findings import Finding, show
 from jobsdk.job.scaling import ScalingConfig
-from jobsdk.job.workers import Layout, Room
+from jobsdk.job.workers import Layout
 
 #: The label that NVIDIA's feature discovery gives nodes: as NVIDIA-A100-SXM4-80GB.
 LABEL = "nvidia.com/gpu.product"
-
-
-def room(name: str, settings: Mapping[str, Any], of_machine: Room | None) -> Room | None:
-    """What a node has: GPUs as the settings of the compute `name` say, the rest as is known of the machine."""
-    gpus = settings.get("gpus_per_node")
-    if gpus is None:
-        return of_machine
-    return (of_machine or Room(""))._replace(name=f"a node of {name}", gpus=gpus)
 
 
 def settled(

@@ -16,6 +16,7 @@ from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
 from jobsdk.compute.host import Host
 from jobsdk.errors import ComputeError, ValidationError
+from jobsdk.job import workers
 from jobsdk.job.paths import working_directory
 from jobsdk.runs import RunFolder, home, locked, runs_folder
 
@@ -114,7 +115,8 @@ class SlurmCompute(Compute):
         return slurm_scaling.settled(settings, own, job.scaling, layout)
 
     def room(self, job: CommandJob) -> Room | None:
-        return slurm_scaling.room(self.name, {**self.settings, **slurm_rules.of_job_or_none(job)}, super().room(job))
+        gpus = slurm_settings.gpu_count({**self.settings, **slurm_rules.of_job_or_none(job)})
+        return workers.room_with(self.name, gpus, super().room(job))
 
     # -- the run -------------------------------------------------------------------------------------------------
 

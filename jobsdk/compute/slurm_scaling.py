@@ -10,19 +10,11 @@ from typing import Any
 from jobsdk.compute import slurm_settings
 from jobsdk.job.findings import Finding
 from jobsdk.job.scaling import ScalingConfig
-from jobsdk.job.workers import Layout, Room
+from jobsdk.job.workers import Layout
 
 #: What of it Slurm heeds; a resource of the site is a gres.
 HEEDED = ("CPU", "memory", "custom", "accelerator_type")
 _GRES_NAME = re.compile(r"[A-Za-z_][\w.-]*")
-
-
-def room(name: str, settings: Mapping[str, Any], of_machine: Room | None) -> Room | None:
-    """What a node has: GPUs as the settings of the compute `name` say, the rest as is known of the machine."""
-    gpus = slurm_settings.gpu_count(settings)
-    if gpus is None:
-        return of_machine
-    return (of_machine or Room(""))._replace(name=f"a node of {name}", gpus=gpus)
 
 
 def settled(

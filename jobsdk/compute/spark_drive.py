@@ -172,11 +172,10 @@ class Drive:
         if not needed or (there is not None and len(there) >= needed):
             return None
         has = "none" if there is None else str(len(there))
-        return (
-            f"node {rank} ({offer['host']}) takes {needed} GPUs, and Spark gives its task {has}. Fix: set "
-            f"spark.task.resource.{resource}.amount and spark.executor.resource.{resource}.amount to {needed}, with a "
-            "discovery script, for the session"
-        )
+        of_tasks = f"spark.task.resource.{resource}.amount and spark.executor.resource.{resource}.amount to {needed}"
+        of_driver = f"spark.driver.resource.{resource}.amount to {needed * self._nodes}"
+        fix = f"set {of_tasks if self._stage.may_grow else of_driver}, with a discovery script, for the session"
+        return f"node {rank} ({offer['host']}) takes {needed} GPUs, and Spark gives its task {has}. Fix: {fix}"
 
     def _variables(self, rank: int, offer: Message) -> dict[str, str]:
         """What a node's ranks get beside the bootstrap's own: threads for the cores that Spark counts for its task."""

@@ -48,10 +48,10 @@ def _gpus_needed(plan: Plan) -> int:
 
 
 def _session(name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    conf = settings.get("conf", {})
-    if spark_settings.text(conf.get("spark.dynamicAllocation.enabled", "false")) == "true":
-        message = f"the compute {name} sets spark.dynamicAllocation.enabled, with which Spark starts no barrier stage"
-        yield Finding("error", ("compute",), message, "leave it out of conf")
+    why = spark_settings.never_starts(settings.get("master"), settings.get("conf", {}))
+    if why:
+        message, _, fix = why.partition(". Fix: ")
+        yield Finding("error", ("compute",), f"conf of {name}: {message}", fix)
 
 
 def _data(name: str, settings: Mapping[str, Any], plan: Plan) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ SETTINGS: dict[str, str] = {
     "port": "the port here at which executors bring logs; not given: any that is free",
 }
 _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn", re.DOTALL)
+_TASK_RESOURCE = re.compile(r"spark\.task\.resource\.[^.]+\.amount")
 _LOCAL = re.compile(r"local(\[.+\])?")
 #: What each is called in `_FORMS`; all others are texts.
 _OF = {
@@ -66,6 +67,24 @@ def is_local(master: str | None) -> bool:
     return master is not None and _LOCAL.fullmatch(master) is not None
 
 
+def never_starts(master: str | None, conf: Mapping[str, Any]) -> str:
+    """Why Spark would never start a barrier stage in a session with this conf; empty where it can. With `Fix: ...`."""
+    if is_local(master):
+        asked = [name for name in conf if _TASK_RESOURCE.fullmatch(name)]
+        return (
+            f"tasks of a local master never start with {asked[0]}. Fix: leave it out; GPUs of the driver, "
+            "spark.driver.resource.gpu.amount, are shared out among the nodes"
+            if asked
+            else ""
+        )
+    if text(conf.get("spark.dynamicAllocation.enabled", "false")) == "true":
+        return (
+            "Spark cannot start all nodes of a job at once (a barrier stage) with dynamic allocation. "
+            "Fix: set spark.dynamicAllocation.enabled to false for the session"
+        )
+    return ""
+
+
 def text(value: Any) -> str:
     """A value of `conf` as Spark takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -82,7 +101,7 @@ def conf(settings: Mapping[str, Any], nodes: int, gpus: int, cpus: int | None, n
         "spark.task.maxFailures": "1",
     }
     resource = settings.get("gpu_resource", "gpu")
-    if gpus:
+    if gpus and not is_local(settings.get("master")):
         chosen[f"spark.task.resource.{resource}.amount"] = str(gpus)
         chosen[f"spark.executor.resource.{resource}.amount"] = str(gpus)
     if cpus:

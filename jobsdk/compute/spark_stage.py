@@ -73,17 +73,9 @@ class ClassicStage(Stage):
         self._group = f"jobsdk-{run}"
         self._run = run
         self._conf: Mapping[str, str] = dict(context.getConf().getAll())
-        if self.is_dynamic:
-            raise ComputeError(
-                "Spark cannot start all nodes of a job at once (a barrier stage) with dynamic allocation. "
-                "Fix: set spark.dynamicAllocation.enabled to false for the session"
-            )
+        if why := spark_settings.never_starts(context.master, self._conf):
+            raise ComputeError(why)
         self._profile = self._profile_of(needs)
-
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether Spark adds and removes executors by itself."""
-        return self._conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true" and self.may_grow
 
     @property
     def may_grow(self) -> bool:

@@ -54,7 +54,7 @@ def function(
         if args or kwargs:
             raise TypeError("function() without a function is a decorator, and takes options only")
         return lambda decorated: Function(decorated, template)
-    return FunctionJob(fn, args, kwargs or {}, template)
+    return FunctionJob(fn, args, {} if kwargs is None else kwargs, template)
 
 
 class _Options:
@@ -175,6 +175,8 @@ def _check(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any
 
     if not callable(fn):
         raise TypeError(f"function() takes a function, not an object of type {type(fn).__name__}")
+    if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+        raise TypeError("kwargs must be a mapping of the names of parameters to values. Fix: kwargs={'steps': 50}")
     for one in (fn, getattr(fn, "__call__", None)):  # noqa: B004  # of an object with the method, too
         for kind, is_one, fix in (
             ("a coroutine function", inspect.iscoroutinefunction, "a function that calls asyncio.run()"),
@@ -190,7 +192,10 @@ def _check(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise TypeError(f"{name_of(fn)}(): {error}") from None
+        text = f"{name_of(fn)}(): {error}"
+        if not args and not kwargs:
+            text += f". Fix: function({name_of(fn)}, ARGUMENTS...), or @function() with parentheses above it"
+        raise TypeError(text) from None
 
 
 def as_completed(runs: Iterable[Run], timeout: float | None = None) -> Iterator[Run]:
@@ -232,6 +237,9 @@ class _Mapping(Iterator[Any]):
         self._given += 1
         try:
             return self._futures[self._given - 1].result()
+        except StopIteration as error:  # it would look like the end
+            self.close()
+            raise RuntimeError("a function of map() raised StopIteration") from error
         except BaseException:
             self.close()
             raise

@@ -40,6 +40,13 @@ class Room(NamedTuple):
     nodes: int | None = None
 
 
+def room_with(compute: str, gpus: int | None, of_machine: Room | None) -> Room | None:
+    """What a node of a compute has: `gpus` where its settings say it, the rest as is known of the machine."""
+    if gpus is None:
+        return of_machine
+    return (of_machine or Room(""))._replace(name=f"a node of {compute}", gpus=gpus)
+
+
 class Layout(NamedTuple):
     """`nodes` with `processes` workers each; `gpus`, `cpus`, `memory` (bytes) and `custom` are what each node needs.
 

@@ -14,6 +14,8 @@ from .errors import TrainError
 
 #: The file that takes the reports, a line of JSON each; jobsdk sets it for each rank.
 FILE = "JOBSDK_REPORTS"
+#: Where they go instead if Azure ML has started the rank, in the working directory: its service keeps what is there.
+KEPT = "outputs/jobsdk/rank-%d.reports.log"
 _LONGEST = 1000  # characters of a value that is no number
 
 
@@ -24,6 +26,7 @@ class _State:
         self.pid = os.getpid()
         self.metrics: Dict[str, Any] = {}
         self.next_step: Optional[int] = None
+        self.path: Optional[str] = None  # empty: nobody reads them
         self.has_warned = False
 
 
@@ -67,7 +70,9 @@ def report(
         kept = checkpoints.keep(checkpoint, here, step, checkpoint_dir_name).path
     _state.next_step = step + 1
     _state.metrics.update(values)
-    _write({"t": time.time(), "rank": here.rank, "step": step, "metrics": values, "checkpoint": kept})
+    if _state.path is None:
+        _state.path = _place(here)
+    _write(_state.path, {"t": time.time(), "rank": here.rank, "step": step, "metrics": values, "checkpoint": kept})
 
 
 def get_metrics() -> Dict[str, Any]:
@@ -84,8 +89,20 @@ def _first_step(here: Context) -> int:
     return found.step + 1 if found else 0
 
 
-def _write(line: Dict[str, Any]) -> None:
-    path = os.environ.get(FILE)
+def _place(here: Context) -> str:
+    """The file for the reports of this process."""
+    given = os.environ.get(FILE, "")
+    if given or here.run_dir is not None or "AZUREML_RUN_ID" not in os.environ:
+        return given
+    path = os.path.abspath(KEPT % here.rank)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    except OSError:
+        pass  # said when it is to be written
+    return path
+
+
+def _write(path: str, line: Dict[str, Any]) -> None:
     if not path:
         return
     line["metrics"] = {name: _for_json(value) for name, value in line["metrics"].items()}

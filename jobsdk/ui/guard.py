@@ -129,6 +129,7 @@ class Guard:
         if not request.scope.get("jobsdk.entered"):
             return None
         to = html.escape("/" + request.url.path.lstrip("/"))
-        answer = HTMLResponse(f'<!doctype html><meta http-equiv="refresh" content="0;url={to}"><title>jobsdk</title>')
+        head = f'<meta http-equiv="refresh" content="0;url={to}"><link rel="icon" href="/static/icon.svg">'
+        answer = HTMLResponse(f"<!doctype html><title>jobsdk</title>{head}")
         answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
         return answer

@@ -72,7 +72,7 @@ class _Display:
         """Until the run has ended, or is not there any more."""
         ended, summary, pause = threading.Event(), {"is_over": False}, _EVERY
         try:
-            while not summary["is_over"]:
+            while not summary["is_over"] and self._run.folder.path.is_dir():
                 ended.wait(pause)
                 data, summary = self.show()
                 if summary["is_over"]:

@@ -38,6 +38,7 @@ class Watched:
         self._state = State()
         self._ranks = Ranks(self.plan)
         self._warnings: list[str] = []
+        self._known: dict[str, str] = {}  # what is found out at the start only
         self._log = MergedLog(folder)
         self._before: dict[int, MergedLog] = {}  # the logs of earlier starts that were asked for
         self._asking = threading.Lock()  # held while the engine is asked
@@ -73,6 +74,10 @@ class Watched:
         events = self._reader.read()
         self._state.feed(events)
         self._ranks.feed(events)
+        for event in events:
+            if event["event"] == "started":
+                address, port = event.get("master_addr"), event.get("master_port")
+                self._known = {"<address of node 0>": str(address), "<free port 0 on node 0>": str(port)}
         self._warnings += [event["message"] for event in events if event["event"] == "warning"]
         self._log.refresh(time.time(), is_over=self._state.is_terminal, restart=self._state.restarts)
 
@@ -135,9 +140,14 @@ class Watched:
         return {
             **one._asdict(),
             "last": last_line(path),
-            "environment": explained.environment,
+            "environment": {name: self._filled(value) for name, value in explained.environment.items()},
             "command": explained.command,
         }
+
+    def _filled(self, value: str) -> str:
+        for unknown, known in self._known.items():
+            value = value.replace(unknown, known)
+        return value
 
     def count(self, ranks: list[int] | None, start: int | None = None) -> int:
         with self._lock:

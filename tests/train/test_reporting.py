@@ -83,6 +83,18 @@ def test_alone_it_remembers_and_prints_nothing(capfd: pytest.CaptureFixture[str]
     assert list(tmp_path.iterdir()) == []
 
 
+def test_azure_mls_own_processes_leave_them_among_the_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"AZUREML_RUN_ID": "keen_hill", "RANK": "3", "WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("JOBSDK_REPORTS", raising=False)
+    report({"loss": 2.0})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    report({"loss": 1.0})
+    said = (tmp_path / "outputs/jobsdk/rank-3.reports.log").read_text().splitlines()
+    assert [json.loads(line)["metrics"] for line in said] == [{"loss": 2.0}, {"loss": 1.0}]
+
+
 def test_where_it_cannot_be_written_that_is_said_once(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,18 +59,25 @@ def client() -> Iterator[TestClient]:
         yield one
 
 
+def serve(port: str = "0") -> tuple[subprocess.Popen[str], str]:
+    """A real `jobsdk ui` of this test's home, and where it listens, with the token."""
+    argv = [sys.executable, "-m", "jobsdk", "ui", "--no-open", "--port", port]
+    where = os.path.dirname(__file__)
+    server = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=where)
+    assert server.stdout is not None
+    return server, server.stdout.readline().strip()
+
+
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Where a real `jobsdk ui` of this test's home listens, with the token."""
-    argv = [sys.executable, "-m", "jobsdk", "ui", "--no-open"]
-    server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=os.path.dirname(__file__))
-    assert server.stdout is not None
-    line = server.stdout.readline().strip()
+    """Where a server listens, with the token; it must have nothing to say."""
+    server, line = serve()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{20,}", line)
     yield line
     server.send_signal(signal.SIGINT)
-    assert server.wait(30) in (0, 130)
-    server.stdout.close()
+    _, said = server.communicate(timeout=30)
+    assert server.returncode in (0, 130)
+    assert said.strip() in ("", "Aborted!")
 
 
 @pytest.fixture(scope="session")

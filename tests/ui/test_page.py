@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from jobsdk import MLClient, command
 from jobsdk.bootstrap import layout
 
-from .conftest import submit
+from .conftest import serve, submit
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,7 @@ def page(browser: object, address: str) -> Iterator[Page]:
     one.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     one.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
     one.goto(address)
+    one.wait_for_url(lambda url: "token" not in url)
     yield one
     context.close()
     assert wrong == []
@@ -42,7 +45,6 @@ def go(page: Page, name: str) -> None:
 
 
 def test_a_run_is_followed_to_its_failure(page: Page, tmp_path: Path) -> None:
-    assert "token" not in page.url
     run = submit(tmp_path, "wait")
     page.get_by_role("link", name="wait <img").click()
     expect(page.locator("#status")).to_have_text("Running")
@@ -56,10 +58,13 @@ def test_a_run_is_followed_to_its_failure(page: Page, tmp_path: Path) -> None:
     page.locator("#rank-3").click()
     expect(page.locator("#lines")).to_have_text("2 lines")
     expect(page.locator("#rank-3")).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("#rank-3")).to_have_attribute("title", re.compile(r"rank 3: running, host .*, pid \d+\n"))
+    expect(page.locator("#hint")).to_have_text(re.compile(r"rank 3: running, .*host .*, pid \d+ · one more line"))
     page.locator("#stacks").click()
     expect(page.locator("#where pre").first).to_contain_text(re.compile(r"ranks? .*at work\.py:\d+"))
     expect(page.locator("#where pre").last).to_contain_text(re.compile(r"rank 3, pid \d+: python work\.py wait"))
+    page.locator("#cancel").click()
+    expect(page.locator("#cancel")).to_have_text("Really cancel?")
+    assert run.status == "Running"
     page.locator("#cancel").click()
     expect(page.locator("#status")).to_contain_text("Canceled", timeout=60_000)
     expect(page.locator("#rank-0")).to_have_class("cell stopped")
@@ -133,3 +138,115 @@ def test_a_narrow_window_has_no_sideways_scrolling(page: Page, tmp_path: Path, s
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(13, 17, 23)")
+
+
+def faults(page: Page) -> list[str]:
+    """What a reader with a keyboard, a screen reader or weak eyes would miss."""
+    found: list[str] = page.evaluate(Path(__file__).with_name("faults.js").read_text())
+    return found
+
+
+def test_keys_lead_through_the_page(page: Page, tmp_path: Path) -> None:
+    run = submit(tmp_path, "end").wait(60)
+    go(page, run.name)
+    expect(page.locator("#lines")).to_have_text("4 lines")
+    page.locator("header a").focus()
+    way = []
+    for _ in range(11):
+        page.keyboard.press("Tab")
+        way.append(page.evaluate("document.activeElement.id"))
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    # All ranks are one stop, and all tabs; buttons that do nothing now are none.
+    assert way == ["rerun", "download", "report", "rank-0", "tab-log", "only", "words", "back", "on", "pause", "view"]
+    page.locator("#rank-0").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
+    expect(page.locator("#rank-3")).to_be_focused()
+    expect(page.locator("#hint")).to_contain_text("rank 3: completed")
+    page.keyboard.press("Enter")
+    expect(page.locator("#lines")).to_have_text("1 lines")
+    page.locator("#tab-log").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator("#timeline svg")).to_be_visible()
+    assert page.url.endswith("#timeline")
+    page.reload()
+    expect(page.locator("#tab-timeline")).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_has_a_name_and_can_be_read(page: Page, tmp_path: Path, scheme: str) -> None:
+    run = submit(tmp_path, "fail").wait(60)
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    page.goto(page.url)
+    expect(page.locator("#runs tbody tr")).to_have_count(1)
+    assert faults(page) == []
+    go(page, run.name)
+    expect(page.locator("#card")).to_be_visible()
+    expect(page.locator("#rows .row").first).to_be_visible()
+    assert faults(page) == []
+    page.get_by_role("tab", name="Metrics").click()
+    expect(page.locator("#metrics td")).to_have_text("0.4")
+    assert faults(page) == []
+    page.evaluate("""() => {
+        document.getElementById("pause").textContent = "";
+        document.getElementById("facts").style.color = getComputedStyle(document.body).backgroundColor;
+    }""")
+    assert [fault.split(":")[0].split()[0] for fault in faults(page)] == ["contrast"]  # what is hidden is no fault
+    page.get_by_role("tab", name="Log").click()
+    assert [fault.split(":")[0].split()[0] for fault in faults(page)] == ["no", "contrast"]
+
+
+def test_the_logs_of_earlier_starts_can_be_seen(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    script = 'echo start $JOBSDK_RESTART_COUNT; printf "1%%|\\r2%%|"; [ $JOBSDK_RESTART_COUNT = 1 ] || exit 3'
+    job = command(command=script, code=tmp_path / "src", max_restarts=1, restart_delay=0.01)
+    run = MLClient().jobs.create_or_update(job).wait(60)
+    go(page, run.name)
+    expect(page.locator("#rows")).to_have_text(re.compile(r"0start 1\s*02%\|"))
+    page.locator("#start").select_option("start 1 of 2")
+    expect(page.locator("#rows")).to_have_text(re.compile(r"0start 0\s*02%\|"))
+    page.locator("#start").select_option("latest start")
+    expect(page.locator("#rows")).to_contain_text("start 1")
+
+
+def test_filters_stay_when_one_comes_back(page: Page, tmp_path: Path) -> None:
+    submit(tmp_path, "end").wait(60)
+    failed = submit(tmp_path, "fail").wait(60)
+    page.goto(page.url)
+    expect(page.locator("#runs tbody tr")).to_have_count(2)
+    page.locator("#filters select").first.select_option("Failed")
+    expect(page.locator("#runs tbody tr")).to_have_count(1)
+    page.locator("#runs a").click()
+    expect(page.locator("#facts")).to_contain_text(failed.name)
+    page.go_back()
+    expect(page.locator("#runs tbody tr")).to_have_count(1)
+    expect(page.locator("#filters select").first).to_have_value("Failed")
+
+
+def test_a_server_that_ends_and_one_that_comes_back(browser: object, tmp_path: Path) -> None:
+    run = submit(tmp_path, "wait")
+    server, address = serve()
+    try:
+        context = browser.new_context()  # type: ignore[attr-defined]
+        one = context.new_page()
+        one.goto(address)
+        one.wait_for_url(lambda url: "token" not in url)
+        go(one, run.name)
+        expect(one.locator("#status")).to_have_text("Running")
+        server.send_signal(signal.SIGINT)  # while its news are listened to
+        said = server.communicate(timeout=60)[1]
+        assert server.returncode in (0, 130)
+        assert said.strip() in ("", "Aborted!")
+        expect(one.locator("#trouble")).to_contain_text("the server does not answer")
+        server, again = serve(re.findall(r":(\d+)/", address)[0])
+        expect(one.locator("#trouble")).to_contain_text("has been started anew", timeout=60_000)
+        two = context.new_page()
+        two.goto(again)  # in another tab: the cookie is of both
+        expect(one.locator("#trouble")).to_have_text("", timeout=60_000)
+        run.cancel().wait(60)
+        expect(one.locator("#status")).to_contain_text("Canceled", timeout=60_000)
+        context.close()
+    finally:
+        server.kill()
+        server.communicate()

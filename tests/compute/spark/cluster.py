@@ -10,10 +10,13 @@ import signal
 import subprocess
 import sysconfig
 import venv
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jobsdk.compute import spark_settings
 from tests.bootstrap.runs import wait_for
 
 #: As devices are called that have no numbers. Each executor gets two of a worker's four.
@@ -124,6 +127,38 @@ class Cluster:
     def close(self) -> None:
         for one in reversed(self._started):
             stop(one)
+
+
+@contextlib.contextmanager
+def opened(master: str, conf: Mapping[str, object], python: str) -> Iterator[Any]:
+    """A session of this process in a JVM of its own: the settings of one that there was before would count on."""
+    from pyspark.sql import SparkSession
+
+    _end_jvm()
+    builder = SparkSession.builder.master(master)
+    for name, value in conf.items():
+        builder = builder.config(name, spark_settings.text(value))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", python)
+        made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    try:
+        yield made
+    finally:
+        made.stop()
+        _end_jvm()
+
+
+def _end_jvm() -> None:
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    assert SparkContext._active_spark_context is None
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(60)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -15,11 +15,10 @@ import pytest
 
 from jobsdk import JobFailed, MLClient, PyTorchDistribution, command
 from jobsdk import compute as computes
-from jobsdk.compute import spark_settings
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
 from tests.compute.collectives import DISTRIBUTIONS, check, job
-from tests.compute.spark.cluster import GPUS, Cluster
+from tests.compute.spark.cluster import GPUS, Cluster, opened
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +33,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def session(cluster: Cluster) -> Iterator[Any]:
     """Two executors with two cores each; a task has one GPU."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(cluster.master)
-    for name, value in cluster.conf(4, **{"spark.task.resource.gpu.amount": 1}).items():
-        builder = builder.config(name, spark_settings.text(value))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", str(cluster.python))
-        made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("OFF")
-    try:
+    conf = cluster.conf(4, **{"spark.task.resource.gpu.amount": 1})
+    with opened(cluster.master, conf, str(cluster.python)) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -11,33 +11,21 @@ from typing import Any
 import pytest
 
 from jobsdk import JobFailed, MLClient, command
-from jobsdk.compute import spark_settings
 from jobsdk.errors import ComputeError
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
-from tests.compute.spark.cluster import LOOPBACK, require_spark
+from tests.compute.spark.cluster import LOOPBACK, opened, require_spark
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     require_spark()
-    from pyspark.sql import SparkSession
-
     script = tmp_path_factory.mktemp("gpus") / "gpus.sh"
     script.write_text('#!/bin/sh\necho \'{"name": "gpu", "addresses": ["GPU-a", "GPU-b"]}\'\n')
     script.chmod(0o755)
     own = {"spark.driver.resource.gpu.amount": 2, "spark.driver.resource.gpu.discoveryScript": str(script)}
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {**LOOPBACK, **own}.items():
-        builder = builder.config(name, spark_settings.text(value))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("OFF")
-    try:
+    with opened("local[2]", {**LOOPBACK, **own}, sys.executable) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(autouse=True)

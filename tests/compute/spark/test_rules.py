@@ -22,6 +22,7 @@ def _configured(work: Path) -> None:
         "lake": ENTRY,
         "two": {**ENTRY, "gpus_per_node": 2},
         "dynamic": {**ENTRY, "conf": {"spark.dynamicAllocation.enabled": True}},
+        "here": {"type": "spark", "master": "local[2]", "conf": {"spark.task.resource.gpu.amount": 1}},
         "yarn": {"type": "spark", "master": "yarn", "python": "/opt/python", "cpus_per_node": 4},
         "open": {"type": "spark"},
     }
@@ -50,7 +51,8 @@ def test_wrong_settings_are_told(settings: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("compute", "fields", "words"),
     [
-        ("dynamic", {}, "with which Spark starts no barrier stage"),
+        ("dynamic", {}, "cannot start all nodes of a job at once (a barrier stage) with dynamic allocation"),
+        ("here", {}, "tasks of a local master never start with spark.task.resource.gpu.amount"),
         ("two", {"gpus_per_process": 2}, "each node needs 4 GPUs, and the compute gives it 2"),
         ("lake", {"inputs": {"data": Input(path="azureml:data:1")}}, "can be read only in its cloud"),
         ("lake", {"code": "https://host/code"}, "is not on this machine"),

@@ -18,13 +18,14 @@ _TIMEOUT = 200.0
 
 
 def check(compute: str, client: MLClient | None = None, nodes: int = 2, **options: Any) -> None:
-    """Values of all ranks, and the exception of the last one, on nodes with two ranks each."""
+    """Values and reports of all ranks, and the exception of the last one, on nodes with two ranks each."""
     jobs = (client or MLClient()).jobs
     fields = {"distribution": PyTorchDistribution(process_count_per_instance=2), "instance_count": nodes, **options}
     run = jobs.create_or_update(function(work.share, 5, compute=compute, **fields))
     assert run.result(_TIMEOUT) == (0, Point(5)), run.report
     assert run.result(all_ranks=True) == [(rank, Point(5 + rank)) for rank in range(2 * nodes)]
     assert logged(run) == ""
+    assert {point.rank: point.value for point in run.metrics["given"]} == {rank: 5 + rank for rank in range(2 * nodes)}
     failed = jobs.create_or_update(function(work.last_fails, compute=compute, **fields))
     error = failed.exception(_TIMEOUT)
     assert isinstance(error, WrongShape), failed.report
