@@ -148,7 +148,7 @@ class JobOperations:
             if hidden:
                 plan_file.write_secrets(str(folder.path), hidden)
             folder.write_json("native.json", compiled.native)
-            folder.write_json("compute.json", compiled.compute.settings)
+            folder.write_private("compute.json", compiled.compute.settings)
             folder.write_json("run.json", kept.facts(compiled))
             folder.append_event("submitted", by=os.getpid())
             compiled.compute.submit(compiled.spec, folder, tell)

@@ -229,6 +229,12 @@ class RunFolder:
         """Replace one of the folder's JSON files as a whole."""
         writing.write_json(str(self.path / name), content)
 
+    def write_private(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a new JSON file of the folder that only this user can read: it may hold passwords."""
+        from jobsdk.bootstrap import plan_file
+
+        plan_file.write_private(str(self.path / name), json.dumps(content, indent=1) + "\n")
+
     def facts(self) -> dict[str, Any]:
         """run.json: what an index of runs shows."""
         return self.read_json("run.json")

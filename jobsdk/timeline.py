@@ -154,7 +154,8 @@ def make(
         if staged and last:
             way.to(phase, max(staged), node=last["node"])
     for event in _of(launch, "started")[:1]:
-        way.to("rendezvous", event["t"], node=joined["node"] if joined else None)
+        name = "rendezvous" if last else "unattributed"  # an engine that starts the ranks by itself
+        way.to(name, event["t"], node=joined["node"] if joined else None)
     for kind, phase in (("rank_started", "ranks"), ("first_output", "first line")):
         latest = _last(launch, kind, "rank")
         if latest:
@@ -162,20 +163,34 @@ def make(
     if steps:
         rank = max(steps, key=lambda one: steps[one])
         way.to("first step", steps[rank], rank=rank)
+    going = _going(launch, is_local)
     if end is None:
-        way.to("run" if way.has("ranks") else "unattributed", now)
+        way.to(going, now)
     else:
         restarts = [at for at, event in enumerate(events) if event["event"] == "restart"]
         of_last_start = events[restarts[-1] if restarts else 0 :]
         told = [event["t"] for event in _of(of_last_start, "failure", "stopping", "cancel_requested")]
         ranks = [event["t"] for event in _of(of_last_start, "rank_ended")]
         if told or ranks:
-            way.to("run", min(told) if told else max(ranks))
-        way.to("stop", end)
+            way.to(going, min(told) if told else max(ranks))
+            way.to("stop", end)
+        else:
+            way.to(going, end)
     return Timeline(
         name, way.phases, _behind(launch, "node_joined", "node"),
         _behind(launch, "first_output", "rank") or _behind(launch, "rank_started", "rank"), is_over=end is not None,
     )  # fmt: skip
+
+
+def _going(launch: list[dict[str, Any]], is_local: bool) -> str:
+    """The phase in which it is, or was when it was ended."""
+    if _of(launch, "started", "rank_started"):
+        return "run"
+    if _of(launch, "bootstrap_up"):
+        return "rendezvous"
+    if is_local or _of(launch, "allocated"):
+        return "start"
+    return "queue" if _of(launch, "queued") else "unattributed"
 
 
 def _to_the_nodes(way: _Way, launch: list[dict[str, Any]], is_local: bool) -> None:
@@ -201,12 +216,13 @@ class _Way:
         self._until = max(begin, until)
 
     def to(self, name: str, moment: float, *, node: int | None = None, rank: int | None = None) -> None:
+        """Go on to `moment`. What follows a phase of the same name belongs to it."""
         end = min(max(self._at, moment), self._until)
-        self.phases.append(Phase(name, self._at, end, node, rank))
+        begin = self._at
+        if self.phases and self.phases[-1].name == name:
+            begin = self.phases.pop().begin
+        self.phases.append(Phase(name, begin, end, node, rank))
         self._at = end
-
-    def has(self, name: str) -> bool:
-        return any(phase.name == name for phase in self.phases)
 
 
 def _of(events: Iterable[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:

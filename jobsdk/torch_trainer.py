@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.errors import JobFailed
-from jobsdk.job.findings import Path, Report
+from jobsdk.job.findings import Path, Report, nearest
 from jobsdk.job.kinds import Integer, PlainMapping, Text
 from jobsdk.job.model import Model, Nested, field
 from jobsdk.job.scaling import ScalingConfig, TorchConfig
@@ -37,6 +37,7 @@ _OF_RAY_ALONE = {
     "resume_from_checkpoint": "deprecated by Ray, too: put its path into train_loop_config and read it there",
     "backend_config": "write torch_config",
 }
+_OWN = ("train_loop_per_worker", "train_func", "train_loop_config", "torch_config", "scaling_config", "run_config")
 
 
 class TrainingFailedError(JobFailed):
@@ -185,11 +186,17 @@ class TorchTrainer:
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
-    """Raises ValidationError for what only Ray's class has."""
+    """Raises ValidationError for what only Ray's class has, and for what is like a parameter's name."""
+    from jobsdk.job.command import command
+
+    known = inspect.signature(command).parameters
     report = Report()
     for name in options:
+        meant = "scaling_config" if name == "scaling" else nearest(name, [*known, *_OWN])
         if name in _OF_RAY_ALONE:
             report.error((name,), "there is no such parameter here", _OF_RAY_ALONE[name], key=True)
+        elif meant in _OWN:
+            report.error((name,), "there is no such parameter here", f"did you mean {meant!r}?", key=True)
     report.raise_errors()
 
 
@@ -219,6 +226,7 @@ def _loop(function: Callable[..., Any], config: Mapping[str, Any] | None) -> Cal
     given = _arguments(function, config)
 
     def loop() -> Any:
+        __tracebackhide__ = True
         import os
 
         from jobsdk import train

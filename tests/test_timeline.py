@@ -64,7 +64,9 @@ def test_what_nobody_told_apart_is_said_to_be_so() -> None:
     assert "unattributed" not in names(make("r", unwatched, {}, is_local=True, now=0.0))
 
 
-@pytest.mark.parametrize(("upto", "last"), [(1, "unattributed"), (3, "unattributed"), (12, "run"), (16, "run")])
+@pytest.mark.parametrize(
+    ("upto", "last"), [(1, "unattributed"), (2, "queue"), (3, "start"), (8, "rendezvous"), (12, "run"), (16, "run")]
+)
 def test_a_run_that_goes_on_has_a_whole_so_far(upto: int, last: str) -> None:
     timeline = make("r", CLUSTER[:upto], {}, is_local=False, now=200.0)
     assert not timeline.is_over
@@ -86,6 +88,21 @@ def test_a_failure_ends_the_run_and_a_restart_belongs_to_it() -> None:
     ]
     found = names(make("r", events, {}, is_local=False, now=0.0))
     assert (found["first line"], found["run"], found["stop"]) == (3.8, 17.0, 2.0)
+
+
+def test_a_run_that_is_cancelled_in_its_queue_has_not_run() -> None:
+    events = [*CLUSTER[:2], event("cancel_requested", 160.0), event("ended", 161.0, status="Canceled")]
+    assert names(make("r", events, {}, is_local=False, now=0.0)) == {"submit": 1.0, "queue": 59.0, "stop": 1.0}
+
+
+def test_an_engine_that_starts_the_ranks_by_itself_tells_less() -> None:
+    events = [event("submitted", 0.0), event("started", 5.0), event("ended", 25.0, status="Completed")]
+    assert names(make("r", events, {}, is_local=False, now=0.0)) == {"unattributed": 5.0, "run": 20.0}
+
+
+def test_a_clock_that_is_ahead_makes_the_whole_no_longer() -> None:
+    events = [*CLUSTER[:4], event("bootstrap_up", 4000.0, node=1), *CLUSTER[5:]]
+    assert make("r", events, {}, is_local=False, now=0.0).seconds == 52.0
 
 
 _KINDS = [one["event"] for one in CLUSTER] + ["failure", "stopping", "restart", "warning"]

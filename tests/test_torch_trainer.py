@@ -102,6 +102,17 @@ def test_a_worker_that_fails() -> None:
     assert error.value.report["exit_code"] == 1
 
 
+def test_its_traceback_begins_in_the_users_function() -> None:
+    with pytest.raises(TrainingFailedError) as caught:
+        TorchTrainer(_without_file, scaling_config=ScalingConfig(num_workers=1)).fit()
+    text = str(caught.value.__cause__.__cause__)  # type: ignore[union-attr]
+    assert text.splitlines()[2:4][-1].endswith("in _without_file"), text
+
+
+def _without_file() -> None:
+    open("/no/such/file").close()
+
+
 def test_a_worker_that_exits() -> None:
     def train() -> None:
         import sys
@@ -153,7 +164,10 @@ def nothing() -> None:
         ({"dataset_config": None}, "Ray Data"),
         ({"resume_from_checkpoint": Checkpoint("/x")}, "train_loop_config"),
         ({"metadata": {}}, "tags"),
-        ({"scaling_confg": {}}, "scaling_confg"),
+        ({"scaling_confg": {}}, "scaling_confg: .*did you mean 'scaling_config'"),
+        ({"scaling": {}}, "scaling: .*did you mean 'scaling_config'"),
+        ({"train_loop_confg": {}}, "did you mean 'train_loop_config'"),
+        ({"instance_coun": 2}, "did you mean 'instance_count'"),
         ({"scaling_config": {"num_workers": -1}}, "scaling_config.num_workers"),
         ({"scaling_config": 2}, "scaling_config"),
         ({"torch_config": {"init_method": "file"}}, "torch_config.init_method"),

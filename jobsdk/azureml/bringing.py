@@ -109,7 +109,7 @@ def bring_job(job: Mapping[str, Any], compute: str, settings: Mapping[str, Any])
         run.write_json("plan.json", plan)
         launcher = "bootstrap" if is_bootstrap else "native"
         run.write_json("native.json", {"compute": compute, "type": "azureml", "launcher": launcher})
-        run.write_json("compute.json", dict(settings))
+        run.write_private("compute.json", dict(settings))
         run.write_json("run.json", _facts(job, plan, compute))
         run.write_json(following.PLACE, {**following.facts_of(job), "launcher": launcher})
         run.append_event("submitted", by="Azure ML", t=_created(job))

@@ -23,12 +23,12 @@ def read(run_dir: str) -> Dict[str, Any]:
 
 def write_secrets(run_dir: str, parts: Mapping[str, Any]) -> None:
     """Keep the parts of a plan that hold secrets; at no moment anybody but this user can read the file."""
-    _write_private("%s/%s" % (run_dir, SECRETS), json.dumps(parts))
+    write_private("%s/%s" % (run_dir, SECRETS), json.dumps(parts))
 
 
 def write_token(run_dir: str, token: str) -> None:
     """Keep the run's token where the nodes that are to know it find it, and nobody else can read it."""
-    _write_private("%s/%s" % (run_dir, TOKEN), token)
+    write_private("%s/%s" % (run_dir, TOKEN), token)
 
 
 def token(run_dir: str) -> str:
@@ -49,7 +49,8 @@ def forget_secrets(run_dir: str) -> None:
             pass  # there were none, or the run's folder is gone
 
 
-def _write_private(path: str, text: str) -> None:
+def write_private(path: str, text: str) -> None:
+    """Write a new file that at no moment anybody but this user can read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as stream:
         stream.write(text)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap import plan_file
-from jobsdk.compute import ray_entry, ray_settings
+from jobsdk.compute import ray_settings
 from jobsdk.compute.base import Spec
 from jobsdk.compute.engine.hold import Ended, Hold, foreign
 from jobsdk.errors import ComputeError
@@ -280,6 +280,8 @@ class _Look:
 
 def _pack(folder: Path, files: Mapping[str, bytes], order: Mapping[str, Any]) -> None:
     """Put together what travels: the driver and its neighbours, the order, the parcel with the code."""
+    from jobsdk.compute import ray_entry  # needs Ray
+
     here = Path(__file__).parent
     for name in _TRAVELS:
         place = folder / _PACKAGE / name

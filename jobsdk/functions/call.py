@@ -156,7 +156,10 @@ def _no_value(place: str, text: str) -> int:
 def _raised(place: str, error: BaseException) -> None:
     """Show the traceback as Python would have, from the function on, and send the exception with it."""
     trace: Optional[TracebackType] = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, os.path.abspath(__file__)):
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename in (__file__, os.path.abspath(__file__))
+        or ("__tracebackhide__" in trace.tb_frame.f_locals and trace.tb_next is not None)  # as pytest has it
+    ):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace))
     sys.stdout.flush()

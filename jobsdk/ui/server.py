@@ -121,7 +121,7 @@ async def _news(watch: Watch, name: str, request: Request, is_ending: Callable[[
     told, silent = "", 0.0
     while not is_ending() and not await request.is_disconnected():
         try:
-            summary = await run_in_threadpool(lambda: watch.of(name).summary())
+            summary = dict(await run_in_threadpool(lambda: watch.known(name).news(_EVERY / 2)))
         except RunNotFound:  # somebody has deleted it
             yield "event: gone\ndata: {}\n\n"
             return

@@ -40,7 +40,8 @@ class Ranks:
         self._hosts: dict[int, str] = {}
         self._pids: dict[int, int] = {}
         self._ends: dict[int, tuple[int, int | None, bool]] = {}
-        self._is_stopping = self._is_over = False
+        self._is_stopping = self._is_over = self._is_begun_by_engine = False
+        self._is_completed = False
 
     def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Take in more events."""
@@ -60,8 +61,10 @@ class Ranks:
             elif kind == "restart":
                 self._pids, self._ends = {}, {}
                 self._is_stopping = False
+            elif kind == "started":
+                self._is_begun_by_engine = "restart" not in event  # which does not tell of single ranks
             elif kind == "ended":
-                self._is_over = True
+                self._is_over, self._is_completed = True, event.get("status") == "Completed"
 
     def states(self) -> list[RankState]:
         """Every rank in order."""
@@ -69,7 +72,9 @@ class Ranks:
 
     def _state(self, process: contract.Process) -> RankState:
         code, signal, was_stopped = self._ends.get(process.rank, (None, None, False))
-        if code is None:
+        if code is None and self._is_begun_by_engine:
+            state = "running" if not self._is_over else "completed" if self._is_completed else "stopped"
+        elif code is None:
             is_begun = process.rank in self._pids
             state = ("stopped" if self._is_stopping else "lost") if self._is_over and is_begun else ""
             state = state or ("running" if is_begun else "waiting")

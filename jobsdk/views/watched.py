@@ -44,6 +44,9 @@ class Watched:
         self._asking = threading.Lock()  # held while the engine is asked
         self._due = 0.0
         self._trouble = ""
+        self._telling = threading.Lock()
+        self._news: dict[str, Any] = {}
+        self._told = float("-inf")
 
     def refresh(self) -> None:
         """Take in what is new here, and have the engine asked, in the background, at the pace that it can bear."""
@@ -80,6 +83,14 @@ class Watched:
                 self._known = {"<address of node 0>": str(address), "<free port 0 on node 0>": str(port)}
         self._warnings += [event["message"] for event in events if event["event"] == "warning"]
         self._log.refresh(time.time(), is_over=self._state.is_terminal, restart=self._state.restarts)
+
+    def news(self, age: float) -> dict[str, Any]:
+        """The summary, at most `age` seconds old: the same for all who follow the run."""
+        with self._telling:
+            if time.monotonic() - self._told > age:
+                self.refresh()
+                self._news, self._told = self.summary(), time.monotonic()
+            return self._news
 
     def summary(self) -> dict[str, Any]:
         """How it is now: what the head of its page and the grid of its ranks show."""
@@ -210,6 +221,12 @@ class Watch:
 
     def of(self, name: str) -> Watched:
         """The run of a whole name, refreshed. Raises RunNotFound."""
+        found = self.known(name)
+        found.refresh()
+        return found
+
+    def known(self, name: str) -> Watched:
+        """The same as it was when somebody looked at it last."""
         folder = RunFolder.find(name)
         key = _identity(folder)
         with self._lock:
@@ -219,7 +236,6 @@ class Watch:
             self._known[folder.name] = key, found
             while len(self._known) > _RUNS:
                 self._known.popitem(last=False)
-        found.refresh()
         return found
 
 

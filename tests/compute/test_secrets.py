@@ -93,6 +93,8 @@ def test_while_the_run_needs_them_they_are_in_one_file_of_its_user(home: Path) -
     name = f"runs/{run.name}/secrets.json"
     assert holders(home) == {name}
     assert stat.S_IMODE((home / name).stat().st_mode) == 0o600
+    # The compute's settings may hold passwords and headers with tokens.
+    assert stat.S_IMODE((run.folder.path / "compute.json").stat().st_mode) == 0o600
     run.cancel().wait()
     assert holders(home) == set()
 

@@ -262,6 +262,16 @@ def test_the_first_exception_in_order_ends_the_others(tmp_path: Path) -> None:
     assert {"Completed", "Failed"} <= {run.status for run in runs} <= {"Completed", "Failed", "Canceled"}
 
 
+def test_a_function_that_raises_stop_iteration_does_not_end_the_values() -> None:
+    def ends(number: int) -> int:
+        if number == 1:
+            raise StopIteration(number)
+        return number
+
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        list(function()(ends).map(range(2), limit=2))
+
+
 def test_closing_cancels_what_is_under_way(tmp_path: Path) -> None:
     values = function()(work.waits).map([str(tmp_path)] * 3, range(3), limit=2)
     wait_for(lambda: len(list(tmp_path.glob("running-*"))) == 2)

@@ -40,6 +40,10 @@ ALL = [started(rank) for rank in range(4)]
         ([*ALL, event("ended", status="Lost")], ["lost"] * 4),
         ([*ALL, event("cancel_requested"), event("ended", status="Canceled")], ["stopped"] * 4),
         ([*ALL, ended(2, 7), event("stopping"), event("restart"), started(0)], ["running"] + ["waiting"] * 3),
+        ([event("started", restart=0)], ["waiting"] * 4),
+        ([event("started")], ["running"] * 4),  # by an engine that tells of no ranks
+        ([event("started"), event("ended", status="Completed")], ["completed"] * 4),
+        ([event("started"), event("ended", status="Failed")], ["stopped"] * 4),
     ],
 )
 def test_states(events: list[dict[str, Any]], expected: list[str]) -> None:

@@ -4,6 +4,7 @@ import {Log, ranksOf} from "./log.js";
 
 const TABS = {log: "Log", timeline: "Timeline", metrics: "Metrics", environment: "Environment", spec: "Job",
               where: "Stacks"};
+const DENSE = 128;  // ranks of which the cells have room for their numbers
 const AGAIN = 3000;  // milliseconds between two drawings of what goes on
 
 function stacksText(ranks) {  // every process of each rank, with the frames of its threads, the innermost first
@@ -116,7 +117,7 @@ export class Page {
     news.onerror = async () => {  // the browser tries again by itself, but for answers that say no
       try { await ask(this.api); complain("news"); } catch (error) { complain("news", error); }
       if (news.readyState === EventSource.CLOSED && news === this.news && !this.isEnded)
-        setTimeout(() => { if (news === this.news) this.follow(); }, 5000);
+        setTimeout(() => { if (news === this.news) this.follow(); }, 2000);
     };
   }
 
@@ -164,6 +165,7 @@ export class Page {
     this.drawn = key;
     if ($("grid").dataset.size !== String(ranks.length)) {
       $("grid").dataset.size = ranks.length;
+      $("grid").classList.toggle("dense", ranks.length > DENSE);
       const nodes = new Map();
       for (const [rank, node] of ranks) {
         if (!nodes.has(node)) nodes.set(node, element("div", {className: "node"},
@@ -188,7 +190,7 @@ export class Page {
     try {
       const one = await ask(`${this.api}/ranks/${rank}`);
       if (this.hinted !== rank) return;
-      const words = [`rank ${rank}: ${one.state}`, one.role, one.host && "host " + one.host, one.pid && "pid " + one.pid,
+      const words = [`rank ${rank}: ${one.state}`, one.role !== "worker" && one.role, one.host && "host " + one.host, one.pid && "pid " + one.pid,
                      one.exit_code != null && "exit code " + one.exit_code].filter(Boolean).join(", ");
       $("hint").textContent = one.last ? `${words} · ${one.last}` : words;
     } catch (error) { complain("action", error); }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,19 @@ def test_a_submitted_job(work: Path) -> None:
         "metadata": {"jobsdk": "one"},
         "outputs_limit": 16 << 20,
     }
+
+
+@pytest.mark.parametrize("address", ["http://head:8265", "auto"])
+def test_compiling_needs_no_ray(address: str, work: Path) -> None:
+    configure(work, address=address)
+    code = (
+        "import sys; sys.modules['ray'] = None  # as where it is not installed\n"
+        "from jobsdk import MLClient, command\n"
+        "one = MLClient().jobs.compile(command(command='true', compute='ray'))\n"
+        "print(one.compute.native(one.spec))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "placement_group:" in done.stdout
 
 
 @pytest.mark.parametrize(
