@@ -8,14 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.docs.snippets import lines, snippets
 from tests.emulator.emulated import azurite, emulated
-from tests.test_docs import blocks, commands
 
 PAGE = "docs/azure-emulator.md"
 
 
 def test_the_python_of_the_page(tmp_path: Path) -> None:
-    submit, faults = blocks(PAGE, "python")
+    submit, faults = (one.text for one in snippets("python", PAGE))
     with emulated() as running:
         environ = {**os.environ, **running.environ}
         done = subprocess.run(
@@ -33,7 +33,7 @@ def test_the_python_of_the_page(tmp_path: Path) -> None:
 
 
 def test_the_commands_of_the_page() -> None:
-    told = commands(PAGE)
+    told = [line.text for line in lines(PAGE) if line.text.startswith("jobsdk ")]
     assert [shlex.split(command)[2] for command in told] == ["run", "start", "start"]
     for command in told:
         words = shlex.split(command)
