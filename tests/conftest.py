@@ -22,18 +22,24 @@ _REPOSITORY = Path(__file__).parent.parent
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def _forget_variables_of_libraries() -> None:
+    """azure-ai-ml, ray and mlflow set them in the process that uses them; what other tests start would find them."""
+    for name in list(os.environ):
+        if name in ("AZUREML_CURRENT_CLOUD", "RAY_CLIENT_MODE", "PYTHONBREAKPOINT") or name.startswith("MLFLOW_"):
+            del os.environ[name]
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A fresh JOBSDK_HOME. Every process that a test starts inherits it, which is how leftovers are found."""
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("JOBSDK_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    # azure-ai-ml and ray set them in the process that uses them.
-    for name in ("AZUREML_CURRENT_CLOUD", "RAY_CLIENT_MODE"):
-        monkeypatch.delenv(name, raising=False)
+    _forget_variables_of_libraries()
     # As in an activated environment: console scripts that came with the tests' packages are found.
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     yield folder
+    _forget_variables_of_libraries()  # for fixtures of the next module
     left = _after_grace(folder, seconds=20.0)
     for pid in left:
         with contextlib.suppress(ProcessLookupError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-CORPUS = Path(os.environ.get("JOBSDK_CORPUS") or ROOT.parent / "shared" / "corpus")
+CORPUS = Path(os.environ.get("JOBSDK_CORPUS") or ROOT.parent / "shared" / "corpus").resolve()
 
 
 def _jobs(folder: Path) -> list[Path]:

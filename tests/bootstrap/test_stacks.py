@@ -421,6 +421,7 @@ def test_ranks_of_a_job_are_armed_each_with_a_file_of_its_own(
     run = LocalRun(tmp_path / "run", the_plan, work=work)
     for rank in range(2):
         run.until((work / f"ready{rank}").exists)
+    run.until(lambda: len(run.events("rank_started")) == 2)  # a rank may be ahead of the news of it
     pids = {event["rank"]: event["pid"] for event in run.events("rank_started")}
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     expected = ["2 ranks in train at train.py:5 (ranks 0-1)"]

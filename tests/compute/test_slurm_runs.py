@@ -284,7 +284,7 @@ def test_the_cluster_is_looked_at(cluster: SlurmCluster) -> None:
     configure(partition="main,nope")
     found = {check.what: check for check in computes.resolve("cluster").check()}
     assert found["Slurm answers"].is_well
-    assert found["partition main"].found.startswith("up, 4 nodes, gres gpu:2")
+    assert found["partition main"].found.startswith("up, 4 nodes, gres gpu:fake:2,fpga:2")
     assert not found["partition nope"].is_well
     assert found["folder"].is_well
 

@@ -49,11 +49,12 @@ def test_rank_0s_value_all_ranks_values_and_another_process(tmp_path: Path) -> N
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     elsewhere = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
     assert elsewhere.stdout == "(3, Point(x=13, y=0))\n"
-    # The files with the values are no logs, neither where logs are shown nor where they are copied to.
+    # The files with the values are no logs, neither where logs are shown nor where they are copied to; reports are.
     assert logged(run) == ""
     target = MLClient().jobs.download(run.name, download_path=tmp_path / "here")
     there = {path.name for path in (target / "artifacts/logs/node-1").iterdir()}
-    assert there == {"bootstrap.log", "rank-2.log", "rank-3.log"}
+    reports = {"reports-2.log", "reports-3.log"}  # what `share` has reported
+    assert there == {"bootstrap.log", "rank-2.log", "rank-3.log", *reports}
 
 
 def test_tensors_and_large_arrays_come_and_go() -> None:
