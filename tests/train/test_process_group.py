@@ -25,6 +25,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(os.environ):
         if name.startswith(known) or name.endswith("_SOCKET_IFNAME"):
             monkeypatch.delenv(name)
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):  # which joining sets: to be taken back
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     yield
     destroy_process_group()
 
