@@ -67,7 +67,7 @@ class Drive:
         if self._end is not None:
             raise self._end
         if running.error is not None:
-            said = spark_errors.ended(running.error, self._silent())
+            said = spark_errors.ended(running.error, self._silent(), self._hold.blamed())
             raise said
 
     # -- before ----------------------------------------------------------------------------------------------------

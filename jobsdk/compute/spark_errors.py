@@ -96,10 +96,11 @@ def words(error: BaseException) -> tuple[str, bool]:
     return f"Spark could not run it: {next(iter(lines), type(error).__name__)[:280]}", False
 
 
-def ended(error: BaseException, begun: Mapping[int, str]) -> Ended:
-    """How a run ended whose stage failed. `begun`: the hosts of nodes that had begun and not ended, by rank."""
+def ended(error: BaseException, begun: Mapping[int, str], missed: int | None = None) -> Ended:
+    """How a run ended whose stage failed. `begun`: the hosts of nodes that had begun and not ended, by rank; `missed`
+    is the node that node 0 has missed: of several on a lost executor Spark may blame another one."""
     said, is_lost = words(error)
-    at = _partition(text_of(error))
+    at = missed if is_lost and missed in begun else _partition(text_of(error))
     if not is_lost:
         return Ended("Failed", exits.NOT_STARTED, said, "bootstrap_error", at)
     if at is None and len(begun) == 1:

@@ -61,6 +61,11 @@ class Hold:
     def last_words(self, node_rank: int) -> str:
         return self._mirror.last_words(node_rank)
 
+    def blamed(self) -> int | None:
+        """The node that node 0's report blames; None where there is no report yet."""
+        found = (self._mirror.report().get("cause") or {}).get("node")
+        return found if isinstance(found, int) else None
+
     def tell(self, event: str, **facts: Any) -> None:
         """Note what only the engine knows, `queued` with a message or `allocated`, unless it was the last said."""
         if (said := repr((event, facts))) != self._told:

@@ -131,3 +131,12 @@ def test_errors_of_spark_are_told_in_plain_words(text: str, words: str, at: int 
     assert end.at == at
     assert len(end.words) <= 400
     assert end.status == ("Lost" if end.kind == "node_lost" else "Failed")
+
+
+def test_of_several_nodes_on_a_lost_executor_the_one_that_was_missed_is_named() -> None:
+    lost = "ExecutorLostFailure (executor 1 exited) Reason: Command exited with code 137"
+    text = f"Stage failed because barrier task ResultTask(0, 2) finished unsuccessfully. {lost}"
+    both = {2: "host-b", 3: "host-b"}
+    assert spark_errors.ended(RuntimeError(text), both).at == 2
+    assert spark_errors.ended(RuntimeError(text), both, 3).at == 3
+    assert spark_errors.ended(RuntimeError(text), both, 0).at == 2  # that one has said how it ended
