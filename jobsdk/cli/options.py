@@ -113,7 +113,7 @@ def run_name(function: Any) -> Any:
     def with_name(*args: Any, name: str | None, name_option: str | None, **given: Any) -> Any:
         if (name is None) == (name_option is None):
             raise click.UsageError("Give the name of one run.", click.get_current_context())
-        return function(*args, name=name or name_option, **given)
+        return function(*args, name=name_option if name is None else name, **given)
 
     with_name = click.option("-n", "--name", "name_option", metavar="NAME", hidden=True, shell_complete=_run_names)(
         with_name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from .conftest import Jobsdk
 
 
@@ -17,6 +19,13 @@ def test_the_phases_of_a_run(jobsdk: Jobsdk) -> None:
     assert found["is_over"]
     assert abs(sum(phase["seconds"] for phase in found["phases"]) - found["seconds"]) < 0.001
     assert found["unattributed"] == 0
+
+
+@pytest.mark.parametrize("words", [["timeline", ""], ["show", "-n", ""], ["report", "", "--html", "x.html"]])
+def test_an_empty_name_is_no_runs(jobsdk: Jobsdk, words: list[str]) -> None:
+    shown = jobsdk("job", *words)
+    assert shown.code == 2
+    assert shown.err.startswith("error: there is no run named ''")
 
 
 def test_a_run_that_there_is_not(jobsdk: Jobsdk) -> None:
