@@ -6,15 +6,13 @@ before them. Otherwise each run has a driver process of its own, which goes on w
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobsdk.bootstrap import exits, layout, plan_file, processes, unled
 from jobsdk.compute.base import Compute, Spec, Warn
@@ -118,16 +116,3 @@ def lead(path: str) -> None:
 def _own(run: RunFolder, pid: int) -> None:
     """Note which process drives the run: with its end the run's has come."""
     run.write_json("owner.json", {"pid": pid, "start": processes.start_time(pid)})
-
-
-def pumped(hold: Hold, nodes: Mapping[int, Any]) -> bool:
-    """Bring in what nodes of this very process (`node.HeldNode` by rank) have written; whether any still runs."""
-    runs = False
-    for rank, held in nodes.items():
-        lines = held.lines(0.05)
-        hold.take(rank, lines)
-        runs = runs or held.code is None or bool(lines)
-    for request in hold.asked():
-        with contextlib.suppress(KeyError):
-            nodes[0].ask(request)
-    return runs

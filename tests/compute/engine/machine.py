@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from jobsdk.compute.base import Spec
-from jobsdk.compute.engine import EngineCompute, pumped
+from jobsdk.compute.engine import EngineCompute
 from jobsdk.compute.engine.hold import Hold, foreign
 from jobsdk.compute.engine.node import HeldNode
 from jobsdk.job.command import CommandJob
@@ -49,3 +50,16 @@ class MachineCompute(EngineCompute):
         finally:
             for held in nodes.values():
                 held.close()
+
+
+def pumped(hold: Hold, nodes: Mapping[int, HeldNode]) -> bool:
+    """Bring in what nodes of this very process, by rank, have written; whether any still runs."""
+    runs = False
+    for rank, held in nodes.items():
+        lines = held.lines(0.05)
+        hold.take(rank, lines)
+        runs = runs or held.code is None or bool(lines)
+    for request in hold.asked():
+        with contextlib.suppress(KeyError):
+            nodes[0].ask(request)
+    return runs

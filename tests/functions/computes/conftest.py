@@ -1,14 +1,5 @@
-from __future__ import annotations
+"""Every test has a working directory of its own, as those of the computes."""
 
-from pathlib import Path
+from tests.compute.conftest import work
 
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test has a working directory of its own."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+__all__ = ["work"]
