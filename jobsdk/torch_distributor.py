@@ -217,7 +217,7 @@ def _cluster(name: str | None) -> Compute:
 
 def _has_session(settings: Mapping[str, Any]) -> bool:
     """Whether this process has a Spark session that is the compute's."""
-    from jobsdk.compute import spark_session
+    from jobsdk.compute.spark import session as spark_session
 
     return spark_session.open_context(settings) is not None or spark_session.open_remote(settings) is not None
 
@@ -226,7 +226,7 @@ def _setting(name: str, default: str) -> str:
     """A setting of the Spark session of this process."""
     import sys
 
-    from jobsdk.compute import spark_session
+    from jobsdk.compute.spark import session as spark_session
 
     session = sys.modules["pyspark.sql"].SparkSession.getActiveSession() or spark_session.open_remote({})
     if session is not None:
@@ -238,7 +238,7 @@ def _gpus_here() -> list[str]:
     """The ids of the GPUs that processes started here may use: those that Spark has given to the session of this
     process, else all."""
     from jobsdk.bootstrap import processes
-    from jobsdk.compute import spark_session
+    from jobsdk.compute.spark import session as spark_session
 
     visible = processes.visible_gpus(os.environ)
     context = spark_session.open_context({})

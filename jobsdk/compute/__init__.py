@@ -31,12 +31,12 @@ LOCAL = "local"
 _GROUP = "jobsdk.compute"  # the entry points of types that other packages bring
 _BUILT_IN = {
     LOCAL: "jobsdk.compute.local:LocalCompute",
-    "slurm": "jobsdk.compute.slurm:SlurmCompute",
-    "kubernetes": "jobsdk.compute.kubernetes:KubernetesCompute",
-    "ssh": "jobsdk.compute.ssh:SshCompute",
+    "slurm": "jobsdk.compute.slurm.compute:SlurmCompute",
+    "kubernetes": "jobsdk.compute.kubernetes.compute:KubernetesCompute",
+    "ssh": "jobsdk.compute.ssh.compute:SshCompute",
     "azureml": "jobsdk.compute.azureml:AzureMlCompute",
-    "ray": "jobsdk.compute.ray:RayCompute",
-    "spark": "jobsdk.compute.spark:SparkCompute",
+    "ray": "jobsdk.compute.ray.compute:RayCompute",
+    "spark": "jobsdk.compute.spark.compute:SparkCompute",
 }
 #: What `pip install 'jobsdk[...]'` brings a type's library, where it is not called as the type.
 _EXTRAS = {"azureml": "azure"}

@@ -14,7 +14,7 @@ from jobsdk.bootstrap import pull
 from jobsdk.errors import ComputeError
 
 if TYPE_CHECKING:
-    from jobsdk.compute.ssh_session import Session
+    from jobsdk.compute.ssh.session import Session
     from jobsdk.runs import RunFolder
 
 _TAKEN = "pulled.json"  # how many bytes of the events of each folder elsewhere are in the events here

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import far_end
-from jobsdk.compute import ssh_errors
 from jobsdk.compute.host import Answer, Host
-from jobsdk.compute.ssh_session import Session
+from jobsdk.compute.ssh import errors as ssh_errors
+from jobsdk.compute.ssh.session import Session
 from jobsdk.errors import ComputeError, JobsdkError
 
 if TYPE_CHECKING:

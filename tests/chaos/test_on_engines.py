@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from jobsdk import MLClient, PyTorchDistribution, card, command
-from jobsdk.compute.kubernetes import KubernetesCompute
-from jobsdk.compute.slurm import SlurmCompute
+from jobsdk.compute.kubernetes.compute import KubernetesCompute
+from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.runs import Pace
 from tests.bootstrap.runs import wait_for
 from tests.chaos.fault import Fault
 from tests.chaos.faults import FAULTS
 from tests.compute.kubernetes import cluster as clusters
 from tests.compute.kubernetes.conftest import PATH, PYTHON, whole_cluster
-from tests.compute.slurm_cluster import SlurmCluster
+from tests.compute.slurm.cluster import SlurmCluster
 
 __all__ = ["whole_cluster"]  # a fixture
 

@@ -79,7 +79,7 @@ def test_a_type_that_cannot_be_used_here_is_told(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (work / "computes.yml").write_text("computes: {k: {type: kubernetes}}\n")
-    monkeypatch.setitem(sys.modules, "jobsdk.compute.kubernetes", None)
+    monkeypatch.setitem(sys.modules, "jobsdk.compute.kubernetes.compute", None)
     assert main(["compute", "show", "k"]) == 2
     assert "the compute type kubernetes cannot be used here" in capsys.readouterr().err
     assert main(["compute", "list"]) == 0, "the others are listed all the same"

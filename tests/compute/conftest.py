@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compute.sshd import Sshd, require_sshd
+from tests.compute.ssh.sshd import Sshd, require_sshd
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jobsdk import doctor
 from jobsdk.bootstrap.diagnosis import OK
-from tests.compute.slurm_cluster import SlurmCluster
-from tests.compute.test_slurm_runs import cluster, slurm  # noqa: F401  (fixtures)
-from tests.compute.test_ssh import Configure, lab, machines  # noqa: F401
+from tests.compute.slurm.cluster import SlurmCluster
+from tests.compute.slurm.test_runs import cluster, slurm  # noqa: F401  (fixtures)
+from tests.compute.ssh.test_ssh import Configure, lab, machines  # noqa: F401
 
 
 def looked_at(compute: str) -> doctor.Preflight:

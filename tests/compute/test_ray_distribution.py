@@ -12,12 +12,12 @@ import pytest
 
 from jobsdk import MLClient, RayDistribution, command
 from jobsdk.compute import job_rules
-from jobsdk.compute.slurm import SlurmCompute
+from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.explain import explain
 from jobsdk.job.command import CommandJob
 from jobsdk.runs import Pace
 from tests.bootstrap.runs import processes_of, wait_for
-from tests.compute.slurm_cluster import SlurmCluster
+from tests.compute.slurm.cluster import SlurmCluster
 from tests.conftest import _require
 
 SCRIPT = Path(__file__).parents[1] / "bootstrap/scripts/ray_all_nodes.py"

@@ -129,7 +129,7 @@ def test_an_unknown_default_says_where_it_is_from_and_all_mistakes_are_told() ->
 
 def test_a_built_in_type_whose_engine_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     project("computes: {a: {type: kubernetes}}")
-    monkeypatch.setitem(sys.modules, "jobsdk.compute.kubernetes", None)  # as a failed import leaves it
+    monkeypatch.setitem(sys.modules, "jobsdk.compute.kubernetes.compute", None)  # as a failed import leaves it
     with pytest.raises(ComputeError) as caught:
         computes.resolve("a")
     assert str(caught.value).startswith("the compute type kubernetes cannot be used here: ")

@@ -19,7 +19,7 @@ from jobsdk.compute import remote
 from jobsdk.compute.remote import RemoteHost
 from jobsdk.errors import ComputeError
 from jobsdk.runs import RunFolder
-from tests.compute.sshd import Sshd, end_connections
+from tests.compute.ssh.sshd import Sshd, end_connections
 
 
 @pytest.fixture

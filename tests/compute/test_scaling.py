@@ -11,7 +11,7 @@ import pytest
 from jobsdk import JobsdkError, MLClient, PyTorchDistribution, ScalingConfig, TorchConfig, command
 from jobsdk.bootstrap import contract
 from jobsdk.client import Compiled
-from jobsdk.compute import kubernetes_objects
+from jobsdk.compute.kubernetes import objects as kubernetes_objects
 from jobsdk.doctor import plan_preflight
 from jobsdk.errors import ComputeError
 from jobsdk.job.command import CommandJob

@@ -91,8 +91,8 @@ COMMANDS = [
     Elsewhere("kubernetes", _CLUSTER, "it asks a cluster", "tests/compute/kubernetes"),
     Elsewhere("spark", _CLUSTER, "it asks a cluster", "tests/compute/spark"),
     Elsewhere("ray", _CLUSTER, "it asks a cluster", "tests/compute/ray"),
-    Elsewhere("ssh", _CLUSTER, "it asks machines", "tests/compute/test_ssh.py"),
-    Elsewhere("README|quickstart|slurm", _CLUSTER, "it asks a cluster", "tests/compute/test_slurm_runs.py"),
+    Elsewhere("ssh", _CLUSTER, "it asks machines", "tests/compute/ssh/test_ssh.py"),
+    Elsewhere("README|quickstart|slurm", _CLUSTER, "it asks a cluster", "tests/compute/slurm/test_runs.py"),
 ]
 #: Blocks of Python.
 PYTHON = [

@@ -18,8 +18,8 @@ from jobsdk.metrics import Point, last, read
 from jobsdk.run import Run
 from tests.azureml.played import Played
 from tests.bootstrap.test_archive import _interpreters
-from tests.compute.slurm_cluster import SlurmCluster
-from tests.compute.sshd import Sshd, require_sshd
+from tests.compute.slurm.cluster import SlurmCluster
+from tests.compute.ssh.sshd import Sshd, require_sshd
 
 SCRIPT = Path(__file__).parent / "scripts/progress.py"
 

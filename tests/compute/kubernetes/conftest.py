@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobsdk.compute.kubernetes import KubernetesCompute
+from jobsdk.compute.kubernetes.compute import KubernetesCompute
 from jobsdk.runs import Pace
 from tests.compute.kubernetes import cluster as clusters
 from tests.compute.kubernetes.server import ApiServer

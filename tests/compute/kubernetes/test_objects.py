@@ -13,7 +13,7 @@ import yaml
 
 from jobsdk import Input, MLClient, Output, PyTorchDistribution, command
 from jobsdk.client import Compiled
-from jobsdk.compute import kubernetes_objects as made
+from jobsdk.compute.kubernetes import objects as made
 from jobsdk.errors import ComputeError, ValidationError
 from jobsdk.job.command import CommandJob
 from tests.compute.kubernetes import schemas

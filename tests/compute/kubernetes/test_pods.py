@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jobsdk import JobFailed, MLClient, Output, PyTorchDistribution, command
-from jobsdk.compute.kubernetes_api import Api, connect
+from jobsdk.compute.kubernetes.api import Api, connect
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
 from tests.compute.kubernetes.cluster import Cluster

@@ -14,8 +14,8 @@ import pytest
 
 from jobsdk import MLClient, PyTorchDistribution, command
 from jobsdk.bootstrap import relay
-from jobsdk.compute import kubernetes_objects as made
-from jobsdk.compute import kubernetes_run
+from jobsdk.compute.kubernetes import objects as made
+from jobsdk.compute.kubernetes import run as kubernetes_run
 from jobsdk.errors import ComputeError
 from jobsdk.run import Run
 from tests.compute.kubernetes.conftest import Configure

@@ -116,7 +116,7 @@ def test_a_submitted_job(work: Path) -> None:
     found = native(grace_period=5)["job"]
     assert found == {
         "submission_id": "one",
-        "entrypoint": "/opt/py/bin/python -m jobsdk_ray.ray_entry",
+        "entrypoint": "/opt/py/bin/python -m jobsdk_ray.ray.entry",
         "entrypoint_num_cpus": 1,
         "entrypoint_resources": {},
         "runtime_env": {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "25"}},

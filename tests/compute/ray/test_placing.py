@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobsdk.compute import ray_placing
-from jobsdk.compute.ray_placing import Node, Place
+from jobsdk.compute.ray import placing as ray_placing
+from jobsdk.compute.ray.placing import Node, Place
 
 NODES = [{"CPU": 2.0}, {"CPU": 8.0, "GPU": 4.0, "accelerator_type:A100": 1.0}, {"CPU": 8.0, "GPU": 2.0}]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.compute import spark_settings
+from jobsdk.compute.spark import settings as spark_settings
 from tests.bootstrap.runs import wait_for
 
 #: As devices are called that have no numbers. Each executor gets two of a worker's four.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from jobsdk.bootstrap.channel import encoded
-from jobsdk.compute.spark_port import Port
-from jobsdk.compute.spark_task import Errand, Line
+from jobsdk.compute.spark.port import Port
+from jobsdk.compute.spark.task import Errand, Line
 from jobsdk.errors import ComputeError
 
 TOKEN = b"t" * 32

@@ -10,7 +10,7 @@ import pytest
 
 from jobsdk import Input, MLClient, MpiDistribution, PyTorchDistribution, command
 from jobsdk import compute as computes
-from jobsdk.compute import spark_errors
+from jobsdk.compute.spark import errors as spark_errors
 from jobsdk.errors import ComputeError, ValidationError
 
 ENTRY: dict[str, Any] = {"type": "spark", "master": "spark://head:7077"}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.compute.slurm import SlurmCompute
+from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.runs import Pace
-from tests.compute.slurm_cluster import SlurmCluster
+from tests.compute.slurm.cluster import SlurmCluster
 from tests.functions.computes import check
 
 

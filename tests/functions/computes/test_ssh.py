@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.compute.ssh import SshCompute
+from jobsdk.compute.ssh.compute import SshCompute
 from jobsdk.runs import Pace
 from tests.compute.conftest import sshd as sshd
-from tests.compute.sshd import Sshd, end_connections
+from tests.compute.ssh.sshd import Sshd, end_connections
 from tests.functions.computes import check
 
 

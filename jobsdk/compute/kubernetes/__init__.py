@@ -1,0 +1,1 @@
+"""Kubernetes: JobSets, or indexed Jobs where a cluster has none."""

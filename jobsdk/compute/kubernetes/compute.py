@@ -1,0 +1,364 @@
+"""The Kubernetes compute: a job is an Indexed Job, or a JobSet, with one pod for each node."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobsdk.bootstrap import layout, plan_file
+from jobsdk.compute import job_rules, parcel
+from jobsdk.compute.base import Check, Compute, Spec, Warn
+from jobsdk.compute.kubernetes import objects as made
+from jobsdk.compute.kubernetes import scaling as kubernetes_scaling
+from jobsdk.compute.kubernetes import settings as kubernetes_settings
+from jobsdk.errors import ComputeError
+from jobsdk.job import workers
+from jobsdk.job.findings import Finding, show
+from jobsdk.runs import Pace, RunFolder, locked
+
+if TYPE_CHECKING:
+    from jobsdk.compute.kubernetes.api import Api
+    from jobsdk.compute.kubernetes.code import Brought
+    from jobsdk.job.command import CommandJob
+    from jobsdk.job.workers import Room
+    from jobsdk.plan import Plan
+
+#: What submitting needs: (verb, resource, group, subresource).
+_RIGHTS = (
+    ("create", "jobs", "batch", ""),
+    ("patch", "jobs", "batch", ""),
+    ("get", "jobs", "batch", ""),
+    ("delete", "jobs", "batch", ""),
+    ("create", "configmaps", "", ""),
+    ("get", "configmaps", "", ""),
+    ("create", "secrets", "", ""),
+    ("delete", "secrets", "", ""),
+    ("create", "services", "", ""),
+    ("list", "pods", "", ""),
+    ("get", "pods", "", "log"),
+)
+
+
+_HEEDED = (("resources", "shm_size"), ("resources", "properties"))
+
+
+class KubernetesCompute(Compute):
+    """Submits with the kubeconfig's credentials, or a pod's own; reads the ranks' logs from those of the pods."""
+
+    type: ClassVar[str] = "kubernetes"
+    pace: ClassVar[Pace] = Pace(1.0, 10.0)
+    settings_known: ClassVar[Mapping[str, str]] = {
+        name: setting.meaning for name, setting in kubernetes_settings.SETTINGS.items()
+    }
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        super().__init__(name, settings)
+        own = {key: value for key, value in settings.items() if key in kubernetes_settings.SETTINGS}
+        for setting, words in kubernetes_settings.mistakes(own):
+            raise ComputeError(f"compute {name}: {setting} {words}")
+
+    # -- compiling -------------------------------------------------------------------------------------------------
+
+    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
+        return [
+            *self._judge_settings(job),
+            *self._judge_image(job, build_env),
+            *job_rules.what_none_can(self.name, job, plan, "give a path on a volume, or an https URL"),
+            *self._judge_data(plan),
+            *job_rules.unheeded_fields(self.name, job, _HEEDED),
+            *self._judge_scaling(job),
+        ]
+
+    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
+        job_rules.raise_errors(self.name, self.judge(job, plan, build_env=build_env), in_place=in_place)
+        settings = self._settings_of(job)
+        source = str(job.resolve(job.code)) if job.code is not None else None
+        how = None
+        if source is not None:
+            from jobsdk.compute.kubernetes import code as kubernetes_code
+
+            how = kubernetes_code.way(Path(source), settings)
+        return {
+            "compute": self.name,
+            "type": self.type,
+            "context": self.settings.get("context"),
+            "namespace": self.settings.get("namespace"),
+            "code": source,
+            "code_by": how,
+            "own_settings": (job.resources.properties or {}).get(self.type) or {},
+            "objects": made.objects(plan, settings, image=self._image(job, settings) or "", code=how),
+        }
+
+    def native(self, spec: Spec) -> str:
+        """The objects as YAML, in the order in which kubectl can apply them.
+
+        What submitting adds, secret values and packed files, is not there: the annotation `jobsdk/added-at-submission`
+        names it.
+        """
+        import yaml
+
+        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+        return yaml.dump_all(spec["objects"], Dumper=dumper, sort_keys=False, allow_unicode=True, width=120)
+
+    def _settings_of(self, job: CommandJob) -> dict[str, Any]:
+        """The compute's settings, and over them those of the job itself."""
+        own = (job.resources.properties or {}).get(self.type) or {}
+        settings = {**self.settings, **own}
+        if job.resources.shm_size is not None:
+            settings["shm_size"] = job.resources.shm_size
+        if job.resources.instance_type is not None:
+            selector = {"node.kubernetes.io/instance-type": job.resources.instance_type}
+            settings["node_selector"] = {**settings.get("node_selector", {}), **selector}
+        layout = self.layout(job)
+        if job.scaling is None or layout is None:
+            return settings
+        return kubernetes_scaling.settled(settings, own, job.scaling, layout)
+
+    def room(self, job: CommandJob) -> Room | None:
+        own = (job.resources.properties or {}).get(self.type) or {}
+        settings = {**self.settings, **own} if isinstance(own, Mapping) else self.settings
+        return workers.room_with(self.name, settings.get("gpus_per_node"), super().room(job))
+
+    @staticmethod
+    def _image(job: CommandJob, settings: Mapping[str, Any]) -> str | None:
+        image: str | None = getattr(job.environment, "image", None) or settings.get("image")
+        return image
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def prepare(self, spec: Spec, warn: Warn) -> None:
+        self._api(spec).version()
+
+    def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
+        """Create the Job suspended, then what it needs, owned by it, then let it start: if anything goes wrong on the
+        way, deleting the Job takes all with it."""
+        from jobsdk.compute.kubernetes import code as kubernetes_code
+
+        api = self._api(spec)
+        *others, job = spec["objects"]
+        settings = {**self.settings, **spec["own_settings"]}
+        code = kubernetes_code.Brought({}, {}, {}, {})
+        if spec["code"] is not None:
+            code = kubernetes_code.bring(Path(spec["code"]), spec["code_by"], settings)
+            run.write_json("snapshot.json", code.facts)
+        owner = api.create(_suspended(job))
+        run.write_json(
+            "kubernetes.json",
+            {
+                "context": api.place.context, "namespace": api.place.namespace, "server": api.server,
+                "kind": job["kind"], "name": job["metadata"]["name"],
+            },
+        )  # fmt: skip
+        try:
+            for one in others:
+                if one.get("immutable"):
+                    _bring_bootstrap(api, one)
+                else:
+                    api.create(_filled(_owned(one, owner), run, code))
+            if not job["spec"].get("suspend"):
+                api.merge(job["kind"], job["metadata"]["name"], {"spec": {"suspend": False}})
+        except BaseException:
+            api.delete(job["kind"], job["metadata"]["name"])
+            raise
+        plan_file.forget_secrets(str(run.path))  # nothing here needs them any more
+
+    def cancel(self, run: RunFolder, by: str) -> None:
+        if run.recorded_state().is_terminal:
+            return
+        where = _where(run)
+        if not where:
+            raise ComputeError(f"run {run.name} was not submitted to the end")
+        with contextlib.suppress(ComputeError):
+            self.refresh(run)  # the pods' logs go with them
+        run.append_event("cancel_requested", by=by)
+        self._api(where).delete(where["kind"], where["name"])
+
+    def refresh(self, run: RunFolder) -> None:
+        where = _where(run)
+        if not where or run.recorded_state().is_terminal:
+            return
+        from jobsdk.compute.kubernetes.run import Look
+
+        with locked(run.path / "refresh.lock"):
+            if not run.recorded_state().is_terminal:
+                Look(self._api(where), run, where).take()
+
+    def _api(self, place: Mapping[str, Any]) -> Api:
+        """The connection to the context and namespace of a spec, or of a run."""
+        from jobsdk.compute.kubernetes.api import connect
+
+        return connect(place.get("context"), place.get("namespace"))
+
+    # -- outputs ---------------------------------------------------------------------------------------------------
+
+    def outputs(self, run: RunFolder) -> dict[str, str]:
+        """Where outputs are: here, where `outputs_volume.here` says that the volume is; else their path in the pods."""
+        plan = run.plan()
+        folder = self._outputs_here(run)
+        paths = {}
+        for name, given in plan.get("outputs", {}).items():
+            inside = given["uri"] or layout.output_path(plan, name, made.RUN_DIR)
+            below = inside.removeprefix(f"{made.RUN_DIR}/outputs/")
+            paths[name] = str(folder / below) if folder is not None and below != inside else inside
+        return paths
+
+    def fetch(self, run: RunFolder, names: Sequence[str]) -> dict[str, str]:
+        folder = self._outputs_here(run)
+        if folder is None:
+            raise ComputeError(
+                f"the outputs of run {run.name} are in its pods, not here. Fix: set outputs_volume of the compute "
+                f"{self.name}, with `here`: the folder of this machine where that volume is mounted"
+            )
+        return {name: str(folder / name) for name in names}
+
+    def _outputs_here(self, run: RunFolder) -> Path | None:
+        volume = {**self.settings, **_own_settings(run)}.get("outputs_volume", {})
+        return (
+            Path(volume["here"]) / made.outputs_path({"outputs_volume": volume}, run.name) if "here" in volume else None
+        )
+
+    # -- checking --------------------------------------------------------------------------------------------------
+
+    def check(self) -> list[Check]:
+        try:
+            api = self._api(self.settings)
+            version = api.version()
+        except ComputeError as error:
+            message, _, fix = str(error).partition(". Fix: ")
+            return [Check("API server", False, message, fix)]
+        found = [Check("API server", True, f"{api.server}, {version}")]
+        namespace = api.place.namespace
+        try:
+            if not api.has_namespace():
+                fix = "set the compute's namespace, or have an administrator make it"
+                return [*found, Check(f"namespace {namespace}", False, "there is no such namespace", fix)]
+        except ComputeError as error:
+            return [*found, Check(f"namespace {namespace}", False, *str(error).split(". Fix: ", 1))]
+        rights = [
+            (verb, "jobsets", "jobset.x-k8s.io", "") if resource == "jobs" and self.settings.get("jobset") else right
+            for right in _RIGHTS
+            for verb, resource, *_ in [right]
+        ]
+        missing = [
+            f"{verb} {resource}{'/' + sub if sub else ''}"
+            for verb, resource, group, sub in rights
+            if not api.may(verb, resource, group, sub)
+        ]
+        fix = "have an administrator grant the role in docs/kubernetes.md" if missing else ""
+        said = f"may not {', '.join(missing)}" if missing else "all that is needed"
+        return [*found, Check(f"rights in namespace {namespace}", not missing, said, fix)]
+
+    # -- what it cannot do -----------------------------------------------------------------------------------------
+
+    def _judge_settings(self, job: CommandJob) -> list[Finding]:
+        own = (job.resources.properties or {}).get(self.type) or {}
+        path = ("resources", "properties", self.type)
+        if not isinstance(own, Mapping):
+            return [Finding("error", path, "must be a mapping of settings")]
+        return [
+            Finding("error", (*path, name), words) for name, words in kubernetes_settings.mistakes(own, of_job=True)
+        ]
+
+    def _judge_scaling(self, job: CommandJob) -> list[Finding]:
+        laid_out = self.layout(job)
+        if job.scaling is None or laid_out is None:
+            return []
+        return list(kubernetes_scaling.findings(self.name, self.settings, job.scaling, laid_out))
+
+    def _judge_image(self, job: CommandJob, build_env: bool) -> list[Finding]:
+        found = []
+        if build_env:
+            message = f"the compute {self.name} runs images, and builds no environment"
+            found.append(Finding("error", ("environment",), message, "leave out --build-env, and give an image"))
+        if self._image(job, self._settings_of(job)) is None:
+            message = f"the compute {self.name} needs a container image"
+            fix = f"set environment: {{image: ...}} in the job, or image in the compute {self.name}"
+            found.append(Finding("error", ("environment",), message, fix))
+        elif job.environment is not None and getattr(job.environment, "image", None) is None:
+            message = f"is not used on the compute {self.name}: its own image is"
+            found.append(Finding("warning", ("environment",), message, "give environment.image"))
+        elif getattr(job.environment, "conda_file", None) or getattr(job.environment, "requirements", None):
+            message = f"packages are not installed on the compute {self.name}: its image must have them"
+            found.append(Finding("warning", ("environment",), message))
+        return found
+
+    def _judge_data(self, plan: Plan) -> list[Finding]:
+        found = []
+        for name, given in plan["inputs"].items():
+            uri = given.get("uri")
+            if uri is not None and not layout.is_remote(uri) and not self._is_mounted(uri):
+                message = f"{show(uri)} is not on a volume of the compute {self.name}, so pods will not find it"
+                fix = f"mount it: volumes in the compute {self.name}; it may be in the image, too"
+                found.append(Finding("warning", ("inputs", name, "path"), message, fix))
+        if "outputs_volume" not in self.settings:
+            for name, given in plan["outputs"].items():
+                if given["uri"] is None or layout.is_remote(given["uri"]):
+                    message = "the output stays in the pods, and goes with them"
+                    fix = f"set outputs_volume of the compute {self.name}, or the output's path to one on a volume"
+                    found.append(Finding("warning", ("outputs", name), message, fix))
+        return found
+
+    def _is_mounted(self, path: str) -> bool:
+        return any(f"{path}/".startswith(f"{one['mount'].rstrip('/')}/") for one in self.settings.get("volumes", []))
+
+
+def _where(run: RunFolder) -> dict[str, Any]:
+    """Which object the run is; empty where it was not submitted."""
+    return run.read_json("kubernetes.json")
+
+
+def _own_settings(run: RunFolder) -> dict[str, Any]:
+    """What the job itself said of the compute's settings."""
+    own: dict[str, Any] = run.read_json("native.json").get("own_settings") or {}
+    return own
+
+
+def _suspended(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {**job, "spec": {**job["spec"], "suspend": True}}
+
+
+def _bring_bootstrap(api: Api, one: Mapping[str, Any]) -> None:
+    """Create the ConfigMap of the bootstrap, unless an earlier run has brought it."""
+    from jobsdk.compute.kubernetes.api import Refused
+
+    name, content = one["metadata"]["name"], {parcel.BOOTSTRAP: _base64(parcel.bootstrap())}
+    try:
+        api.create({**one, "binaryData": content})
+        return
+    except Refused as error:
+        if error.code != 409:
+            raise
+    try:
+        is_ours = api.get("ConfigMap", name).get("binaryData") == content
+    except Refused:  # not everybody may read it
+        return
+    if not is_ours:  # such as one that `kubectl apply` has made of what `job compile -o native` printed
+        fix = f"kubectl delete configmap {name} --namespace {api.place.namespace}"
+        raise ComputeError(f"the ConfigMap {name} does not hold jobsdk's bootstrap. Fix: {fix}")
+
+
+def _owned(one: Mapping[str, Any], owner: Mapping[str, Any]) -> dict[str, Any]:
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+    }
+    return {**one, "metadata": {**one["metadata"], "ownerReferences": [reference]}}
+
+
+def _filled(one: Mapping[str, Any], run: RunFolder, code: Brought) -> dict[str, Any]:
+    """An object with what is not written down before."""
+    if one["kind"] == "Secret":
+        values = {**parcel.secret_values(parcel.make(run)), **code.secret}
+        return {**one, "data": {name: _base64(value.encode()) for name, value in values.items()}}
+    if one["kind"] == "ConfigMap":
+        return {**one, "data": {**one["data"], **code.data}, **({"binaryData": code.binary} if code.binary else {})}
+    return dict(one)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

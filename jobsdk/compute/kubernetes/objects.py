@@ -1,0 +1,340 @@
+"""plan + settings -> Kubernetes objects. Pure, and of one size for any number of nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jobsdk.bootstrap import contract, kubernetes, launchers, plan_file
+from jobsdk.compute import parcel
+from jobsdk.compute.kubernetes.settings import text as as_text
+
+Object = dict[str, Any]
+Settings = Mapping[str, Any]
+
+#: The label by which everything of a run is found; its value is the Job's name.
+LABEL = "jobsdk/job"
+#: On an object to which submitting adds data: the keys.
+ADDED = "jobsdk/added-at-submission"
+#: On the Job: the run's own name.
+RUN = "jobsdk/run"
+CODE_FILE, CODE_PLACE, CODE_HASH = "code.tar.gz", "code", "code-sha256"
+CONTAINER = "main"
+PARCEL_DIR, RUN_DIR = "/jobsdk/parcel", "/jobsdk/run"
+_LONGEST_NAME = 45  # of a host or pod name's 63 characters: room for -node-0-12345-abcde
+_TTL = 3 * 24 * 3600  # seconds
+_MARGIN = 60.0  # seconds, for what the bootstrap does before and after the job's own time
+_LAST_WORDS = 20.0  # seconds after the ranks' grace time: to write the report, and the rest of the logs
+_GPU = "nvidia.com/gpu"
+
+
+def dns_name(run: str) -> str:
+    """A name for Kubernetes (RFC 1035) from a run's. Runs with names of our own making never share one."""
+    text = re.sub("[^a-z0-9]+", "-", run.lower()).strip("-")
+    if not text[:1].isalpha():
+        text = f"run-{text}".strip("-")
+    if text != run.replace("_", "-") or len(text) > _LONGEST_NAME:
+        digest = hashlib.sha256(run.encode()).hexdigest()[:6]
+        text = f"{text[: _LONGEST_NAME - 7].rstrip('-')}-{digest}"
+    return text
+
+
+def bootstrap_name() -> str:
+    """The ConfigMap of this version's bootstrap."""
+    return f"jobsdk-bootstrap-{hashlib.sha256(parcel.bootstrap()).hexdigest()[:12]}"
+
+
+def objects(plan: contract.Plan, settings: Settings, *, image: str, code: str | None) -> list[Object]:
+    """All objects of a run, the Job or JobSet last. `code` is None, "inline", "volume" or "url"."""
+    name = dns_name(plan["run"])
+    jobset = bool(settings.get("jobset"))
+    labels = {"app.kubernetes.io/managed-by": "jobsdk", LABEL: name}
+    secret_keys = [plan_file.TOKEN, *([plan_file.SECRETS] if plan.get("sealed") else [])]
+    data_keys = [] if code is None else [CODE_HASH]
+    if code is not None:  # a URL may be signed
+        (secret_keys if code == "url" else data_keys).append(CODE_FILE if code == "inline" else CODE_PLACE)
+    pod = _pod(plan, settings, name, image, code)
+    template = {
+        "metadata": {
+            "labels": {**_texts(settings, "labels"), **labels},
+            **_some(annotations={**_texts(settings, "annotations"), **_topology_of_queue(settings)}),
+        },
+        "spec": pod,
+    }
+    found = [
+        _bootstrap(),
+        _object("v1", "ConfigMap", name, labels, data_keys, data={"plan.json": json.dumps(plan)}),
+        _object("v1", "Secret", name, labels, secret_keys, type="Opaque"),
+    ]
+    if not jobset:  # a JobSet brings its own
+        # Pods that are not ready must be found: that they find each other is what makes them ready.
+        spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {LABEL: name}}
+        found.append(_object("v1", "Service", name, labels, spec=spec))
+        pod["subdomain"] = name
+    found.append((_jobset if jobset else _job)(plan, settings, name, labels, template))
+    return [_patched(one, settings) for one in found]
+
+
+# -- the objects -------------------------------------------------------------------------------------------------------
+
+
+def _object(version: str, kind: str, name: str, labels: Mapping[str, str], added: Any = (), **content: Any) -> Object:
+    notes = {ADDED: " ".join(added)} if added else {}
+    metadata = {"name": name, "labels": dict(labels), **_some(annotations=notes)}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **content}
+
+
+def _bootstrap() -> Object:
+    labels = {"app.kubernetes.io/managed-by": "jobsdk"}
+    return _object("v1", "ConfigMap", bootstrap_name(), labels, [parcel.BOOTSTRAP], immutable=True)
+
+
+def _job_spec(plan: contract.Plan, settings: Settings, template: Object) -> Object:
+    spec = {
+        "completionMode": "Indexed",
+        "completions": plan["nodes"],
+        "parallelism": plan["nodes"],
+        # Our own bootstrap ends all nodes when one fails, each with the culprit's code, and starts ranks again in their
+        # pods. A pod that fails is not replaced, and does not have the Job delete the others with their last words.
+        "backoffLimitPerIndex": 0,
+        "template": template,
+    }
+    restarts = plan["restarts"]
+    if restarts["max"] or restarts["max_preemptions"]:
+        # A pod that the cluster takes away is replaced: its node comes back to the job.
+        rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+        spec["podFailurePolicy"] = {"rules": [rule]}
+    return spec
+
+
+def _top_metadata(plan: contract.Plan, settings: Settings, labels: Mapping[str, str]) -> tuple[Object, Object]:
+    queue = {"kueue.x-k8s.io/queue-name": settings["queue"]} if settings.get("queue") else {}
+    return {**_texts(settings, "labels"), **labels, **queue}, {**_texts(settings, "annotations"), RUN: plan["run"]}
+
+
+def _job(plan: contract.Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
+    all_labels, annotations = _top_metadata(plan, settings, labels)
+    spec = _job_spec(plan, settings, template)
+    spec["ttlSecondsAfterFinished"] = settings.get("ttl_seconds_after_finished", _TTL)
+    if settings.get("queue"):
+        spec["suspend"] = True
+    job = _object("batch/v1", "Job", name, all_labels, spec=spec)
+    job["metadata"]["annotations"] = annotations
+    return job
+
+
+def _jobset(plan: contract.Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
+    all_labels, annotations = _top_metadata(plan, settings, labels)
+    if settings.get("topology") and not settings.get("queue"):
+        annotations["alpha.jobset.sigs.k8s.io/exclusive-topology"] = settings["topology"]
+    spec = {
+        "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": _job_spec(plan, settings, template)}}],
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "failurePolicy": {"maxRestarts": 0},
+        "ttlSecondsAfterFinished": settings.get("ttl_seconds_after_finished", _TTL),
+    }
+    if settings.get("queue"):
+        spec["suspend"] = True
+    jobset = _object("jobset.x-k8s.io/v1alpha2", "JobSet", name, all_labels, spec=spec)
+    jobset["metadata"]["annotations"] = annotations
+    return jobset
+
+
+# -- the pod -----------------------------------------------------------------------------------------------------------
+
+
+def _pod(plan: contract.Plan, settings: Settings, name: str, image: str, code: str | None) -> Object:
+    volumes, mounts = _volumes(settings, name, plan["run"])
+    container = {
+        "name": CONTAINER,
+        "image": image,
+        **_some(imagePullPolicy=settings.get("image_pull_policy")),
+        "command": [settings.get("python", "python3"), "-S", "-E", f"{PARCEL_DIR}/{parcel.BOOTSTRAP}", "node", RUN_DIR],
+        "env": _environment(settings, name, code),
+        **_some(resources=_resources(plan, settings)),
+        "volumeMounts": mounts,
+        # RDMA needs memory that stays where it is.
+        **_some(securityContext={"capabilities": {"add": ["IPC_LOCK"]}} if settings.get("rdma") else None),
+    }
+    pod: Object = {
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": math.ceil(plan["grace_s"] + _LAST_WORDS),
+        "containers": [container],
+        "volumes": volumes,
+        **_some(
+            nodeSelector=_texts(settings, "node_selector"),
+            tolerations=list(settings.get("tolerations", [])),
+            priorityClassName=settings.get("priority_class"),
+            serviceAccountName=settings.get("service_account"),
+            imagePullSecrets=[{"name": one} for one in settings.get("image_pull_secrets", [])],
+            affinity=_affinity(settings, name),
+        ),
+    }
+    if plan["timeout_s"]:
+        # Of each pod, not of the Job: the time that the Job waits for machines does not count.
+        longest = plan["timeout_s"] + plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN
+        pod["activeDeadlineSeconds"] = math.ceil(longest)
+    return pod
+
+
+def _environment(settings: Settings, name: str, code: str | None) -> list[Object]:
+    first = f"{name}-node-0-0" if settings.get("jobset") else f"{name}-0"
+    ports = ",".join(map(str, kubernetes.PORTS))
+    known = _texts(settings, "env")
+    known.update(
+        {
+            launchers.PARCEL: PARCEL_DIR,
+            launchers.CONTROL: f"{first}.{name} {ports}",
+            launchers.RELAY: "1",
+        }
+    )
+    variables: list[Object] = [{"name": key, "value": value} for key, value in known.items()]
+    if code == "inline":
+        variables.append({"name": launchers.CODE, "value": f"{PARCEL_DIR}/{CODE_FILE}"})
+    elif code is not None:
+        source = "secretKeyRef" if code == "url" else "configMapKeyRef"
+        variables.append({"name": launchers.CODE, "valueFrom": {source: {"name": name, "key": CODE_PLACE}}})
+    if code is not None:
+        source = "configMapKeyRef"
+        variables.append({"name": launchers.CODE_HASH, "valueFrom": {source: {"name": name, "key": CODE_HASH}}})
+    return variables
+
+
+def _resources(plan: contract.Plan, settings: Settings) -> Object:
+    gpus = settings.get("gpus_per_node")
+    if gpus is None and plan["gpus_per_process"]:
+        gpus = contract.gpus_of(plan, len(contract.node_processes(plan, 0)))
+    devices = {**_texts(settings, "devices"), **_texts(settings, "rdma")}
+    if gpus:
+        devices[settings.get("gpu_resource", _GPU)] = str(gpus)
+    amounts = {key: str(settings[key]) for key in ("cpu", "memory") if settings.get(key)}
+    # A limit on processors only slows down; one on memory keeps a machine alive. Devices need a limit.
+    limits = {**{key: value for key, value in amounts.items() if key == "memory"}, **devices}
+    return _some(requests={**amounts, **devices}, limits=limits)
+
+
+def _volumes(settings: Settings, name: str, run: str) -> tuple[list[Object], list[Object]]:
+    """(volumes, mounts). The parcel is one folder of a ConfigMap, a Secret and the shared bootstrap."""
+    sources = [
+        {"configMap": {"name": bootstrap_name()}},
+        {"configMap": {"name": name}},
+        {"secret": {"name": name}},
+    ]
+    volumes: list[Object] = [{"name": "parcel", "projected": {"sources": sources}}, {"name": "run", "emptyDir": {}}]
+    mounts: list[Object] = [
+        {"name": "parcel", "mountPath": PARCEL_DIR, "readOnly": True},
+        {"name": "run", "mountPath": RUN_DIR},
+    ]
+    if settings.get("shm_size"):
+        size = quantity(settings["shm_size"])
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    for number, given in enumerate(settings.get("volumes", [])):
+        own = f"volume-{number}"
+        volumes.append({"name": own, **_volume_source(given)})
+        more = _some(readOnly=given.get("read_only"), subPath=given.get("sub_path"))
+        mounts.append({"name": own, "mountPath": given["mount"], **more})
+    outputs = settings.get("outputs_volume")
+    if outputs:
+        volumes.append({"name": "outputs", **_volume_source(outputs)})
+        mounts.append({"name": "outputs", "mountPath": f"{RUN_DIR}/outputs", "subPath": outputs_path(settings, run)})
+    return volumes, mounts
+
+
+def outputs_path(settings: Settings, run: str) -> str:
+    """Where in `outputs_volume` a run's outputs are."""
+    return f"{settings['outputs_volume'].get('sub_path', '').strip('/')}/{run}".lstrip("/")
+
+
+def _volume_source(given: Mapping[str, Any]) -> Object:
+    if "claim" in given:
+        claim = {"claimName": given["claim"], **_some(readOnly=given.get("read_only"))}
+        return {"persistentVolumeClaim": claim}
+    if "host_path" in given:
+        return {"hostPath": {"path": given["host_path"]}}
+    if "empty_dir" in given:
+        size = given["empty_dir"]
+        return {"emptyDir": {"sizeLimit": quantity(size)} if isinstance(size, str | int) and size else size or {}}
+    return dict(given["source"])
+
+
+def quantity(size: Any) -> str:
+    """A size as Kubernetes writes it: docker's 2g is 2Gi, and what Kubernetes knows stays."""
+    found = re.fullmatch("([0-9]+)([bkmgBKMG])", str(size))
+    if found is None:
+        return str(size)
+    return found[1] + {"b": "", "k": "Ki", "m": "Mi", "g": "Gi"}[found[2].lower()]
+
+
+def _affinity(settings: Settings, name: str) -> Object:
+    def near(key: str) -> list[Object]:
+        return [{"labelSelector": {"matchLabels": {LABEL: name}}, "topologyKey": key}]
+
+    found: Object = {}
+    topology = settings.get("topology")
+    if topology and not settings.get("queue") and not settings.get("jobset"):
+        found["podAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": near(topology)}
+    if settings.get("exclusive"):
+        found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": near("kubernetes.io/hostname")}
+    return found
+
+
+def _topology_of_queue(settings: Settings) -> Object:
+    """Kueue places by topology itself."""
+    if settings.get("queue") and settings.get("topology"):
+        return {"kueue.x-k8s.io/podset-required-topology": settings["topology"]}
+    return {}
+
+
+# -- patches -----------------------------------------------------------------------------------------------------------
+
+
+def _patched(one: Object, settings: Settings) -> Object:
+    """An object after the user's JSON merge patches (RFC 7386) for its kind, its pod and its container."""
+    for given in settings.get("patches", []):
+        kind, patch = given["kind"], given["patch"]
+        if kind == one["kind"]:
+            one = merged(one, patch)
+        elif kind in ("Pod", "Container") and one["kind"] in ("Job", "JobSet"):
+            template = pod_template(one)
+            if kind == "Pod":
+                template.update(merged(template, patch))
+            else:
+                template["spec"]["containers"][0] = merged(template["spec"]["containers"][0], patch)
+    return one
+
+
+def pod_template(job: Object) -> Object:
+    """The template of the pods in a Job or a JobSet."""
+    spec = job["spec"]
+    if job["kind"] == "JobSet":
+        spec = spec["replicatedJobs"][0]["template"]["spec"]
+    found: Object = spec["template"]
+    return found
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """`target` after a JSON merge patch (RFC 7386)."""
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def _texts(settings: Settings, name: str) -> dict[str, str]:
+    return {str(key): as_text(value) for key, value in settings.get(name, {}).items()}
+
+
+def _some(**fields: Any) -> Object:
+    """The fields that are given."""
+    return {key: value for key, value in fields.items() if value not in (None, {}, [], "")}

@@ -1,0 +1,97 @@
+"""Whether jobs can be run on a Ray compute now: what `jobsdk compute check` says of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jobsdk.compute.base import Check
+from jobsdk.compute.ray import placing as ray_placing
+from jobsdk.errors import ComputeError
+
+if TYPE_CHECKING:
+    from jobsdk.compute.ray.compute import RayCompute
+
+_PATIENCE = 60.0  # seconds for another process to connect to the cluster
+_MARK = "jobsdk-ray-check:"
+
+
+def check(compute: RayCompute) -> list[Check]:
+    """Ray here, the cluster with its version, and what it has."""
+    try:
+        import ray
+    except ImportError:
+        return [Check("ray", False, "is not installed here", "pip install 'jobsdk[ray]'")]
+    here = f"{ray.__version__}, Python {sys.version.split()[0]}"
+    if compute.address is None and not compute.has_session():
+        return [Check("Ray here", True, f"{here}; each run gets a Ray of its own on this machine")]
+    try:
+        found = _submitting(compute) if compute.is_submitting else _connected(compute)
+    except ComputeError as error:
+        message, _, fix = str(error).partition(". Fix: ")
+        return [Check("Ray here", True, here), Check("cluster", False, message, fix)]
+    same = found["version"] == ray.__version__
+    version = Check("Ray", True, f"{here} here, {found['version']} on the cluster")
+    if not same and not compute.is_submitting:
+        fix = f"pip install ray=={found['version']}, or use the job submission API: address: http://HOST:8265"
+        version = version._replace(is_well=False, fix=fix)
+    nodes = found["nodes"]
+    total: dict[str, float] = {}
+    for node in nodes:
+        for name, amount in node.items():
+            if not name.startswith(("node:", "object_store_memory", "memory")):
+                total[name] = total.get(name, 0) + amount
+    said = f"{len(nodes)} nodes, in all {ray_placing.said(total)}"
+    return [version, Check("cluster", bool(nodes), said, "" if nodes else "start nodes: ray start --address=...")]
+
+
+def _submitting(compute: RayCompute) -> dict[str, Any]:
+    jobs = compute.jobs()
+    answer = jobs.get("/api/v0/nodes?limit=10000&detail=true")
+    rows = answer["data"]["result"]["result"]
+    nodes = [row["resources_total"] or {} for row in rows if row["state"] == "ALIVE"]
+    return {"version": jobs.version(), "nodes": nodes}
+
+
+def _connected(compute: RayCompute) -> dict[str, Any]:
+    """By another process: this one's session, or that it has none, stays as it is. Raises ComputeError."""
+    if compute.has_session():
+        return _look()
+    argv = [sys.executable, "-m", __name__, json.dumps([compute.address, compute.settings.get("init", {})])]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        raise ComputeError(f"no answer from {compute.address} within {_PATIENCE:g} s. Fix: look at its head") from None
+    _, is_there, text = done.stdout.partition(_MARK)
+    if not is_there:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no answer"]
+        raise ComputeError(f"{compute.address}: {lines[-1][:240]}. Fix: start the cluster, or set its address")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _look() -> dict[str, Any]:
+    import ray
+
+    return {"version": ray.__version__, "nodes": [_resources(node) for node in ray.nodes() if node["Alive"]]}
+
+
+def _resources(node: Mapping[str, Any]) -> dict[str, float]:
+    return dict(node["Resources"])
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Connect, and say what is there."""
+    import ray
+
+    address, init = json.loads(arguments[0])
+    ray.init(address=address, log_to_driver=False, **init)
+    print(_MARK + json.dumps(_look()))
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,326 @@
+"""The Ray compute: a job is a placement group, and each of its nodes an actor that runs the bootstrap.
+
+computes:
+  cluster: {type: ray, address: "http://head:8265"}   # by job submission: the job goes on without this machine
+  laptop: {type: ray}                                 # the session open here, or a Ray of the run's own
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobsdk.bootstrap import contract
+from jobsdk.bootstrap import layout as paths
+from jobsdk.compute import job_rules
+from jobsdk.compute.base import Check, Spec, Warn
+from jobsdk.compute.engine import EngineCompute
+from jobsdk.compute.ray import settings as ray_settings
+from jobsdk.errors import ComputeError
+from jobsdk.job.findings import Finding, show
+from jobsdk.runs import RunFolder
+
+if TYPE_CHECKING:
+    from jobsdk.compute.engine.hold import Hold
+    from jobsdk.compute.ray.jobs import Jobs
+    from jobsdk.job.command import CommandJob
+    from jobsdk.job.workers import Layout
+    from jobsdk.plan import Plan
+
+_HEEDED = (("resources", "properties"),)
+
+
+class RayCompute(EngineCompute):
+    """By the cluster's job submission API, within a session, or with a driver process that has one."""
+
+    type: ClassVar[str] = "ray"
+    settings_known: ClassVar[Mapping[str, str]] = {
+        name: setting.meaning for name, setting in ray_settings.SETTINGS.items()
+    }
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        super().__init__(name, settings)
+        own = {key: value for key, value in settings.items() if key in ray_settings.SETTINGS}
+        for setting, words in ray_settings.mistakes(own):
+            raise ComputeError(f"compute {name}: {setting} {words}")
+        for setting in ("init",) if self.is_submitting else ("headers", "verify"):
+            if setting in settings:
+                which = "has no meaning with" if self.is_submitting else "is for"
+                raise ComputeError(f"compute {name}: {setting} {which} the job submission API")
+
+    @property
+    def address(self) -> str | None:
+        address = self.settings.get("address")
+        return None if address == "local" else address
+
+    @property
+    def is_submitting(self) -> bool:
+        """Whether runs go by the job submission API."""
+        return (self.address or "").startswith(("http://", "https://"))
+
+    # -- compiling -----------------------------------------------------------------------------------------------
+
+    def layout(self, job: CommandJob) -> Layout | None:
+        """With `scaling` only Ray decides how many nodes there are: before that it is as if one held all."""
+        layout = super().layout(job)
+        if layout is None or not ray_settings.is_placed_by_ray(job):
+            return layout
+        return layout._replace(findings=tuple(one for one in layout.findings if one.is_error))
+
+    def plan(self, job: CommandJob, *, name: str) -> Plan:
+        """As elsewhere, but that workers placed by Ray see the GPUs of all of their node, as Ray Train's do."""
+        plan = super().plan(job, name=name)
+        share = plan["gpus_per_process"]
+        if not share or not ray_settings.is_placed_by_ray(job) or job.resources.gpus_per_process is not None:
+            return plan
+        # A share that does not divide a GPU takes as much as one that does: three of 0.3 fit on one.
+        share = share if share >= 1 else 1 / contract.sharers(share)
+        environment = {"JOBSDK_GPUS_PER_PROCESS": f"{share:.16g}", **plan["environment"]}
+        return {**plan, "gpus_per_process": None, "environment": environment}
+
+    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
+        found = [
+            *self._judge_settings(job),
+            *job_rules.what_none_can(self.name, job, plan, "give a path of the nodes, or an https URL"),
+            *job_rules.ray_within_ray(self.name, job),
+            *self._judge_data(plan),
+            *self._judge_outputs(job, plan),
+            *job_rules.unheeded_fields(self.name, job, _HEEDED),
+        ]
+        if build_env:
+            message = f"the compute {self.name} builds no environment"
+            found.append(Finding("error", ("environment",), message, "set runtime_env of the compute, as {pip: [...]}"))
+        elif job.environment is not None:
+            fix = "set runtime_env of the compute, or resources.properties.ray.runtime_env of the job"
+            found.append(Finding("warning", ("environment",), f"is not used on the compute {self.name}", fix))
+        return found
+
+    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
+        job_rules.raise_errors(self.name, self.judge(job, plan, build_env=build_env), in_place=in_place)
+        settings = {**self.settings, **_own(job)}
+        runtime_env = _merged(self.settings.get("runtime_env"), _own(job).get("runtime_env"))
+        wanted = ray_settings.demand(job, plan, settings)
+        spec: Spec = {
+            "compute": self.name,
+            "type": self.type,
+            "run": plan["run"],
+            "address": self.address,
+            "code": str(job.resolve(job.code)) if job.code is not None else None,
+            "group": {**wanted._asdict(), "labels": wanted.labels},
+            "runtime_env": runtime_env,
+            "patience": settings.get("placement_timeout"),
+            "grows": bool(settings.get("autoscaling")),
+        }
+        if self.is_submitting:
+            from jobsdk.compute.ray import jobs as ray_jobs
+
+            spec["job"] = ray_jobs.compiled(plan, settings)
+        return spec
+
+    def native(self, spec: Spec) -> str:
+        """The placement group, the actors' options and, by the job submission API, the submission, as YAML."""
+        import yaml
+
+        group = spec["group"]
+        what: dict[str, Any] = {
+            "placement_group": {
+                "name": spec["run"],
+                "strategy": group["strategy"],
+                "bundles": [dict(group["bundle"]) for _ in range(group["size"])],
+                **({"bundle_label_selector": group["labels"]} if group["labels"] else {}),
+            },
+            "actor_for_each": "rank" if group["per_rank"] else "node",
+            **({"runtime_env": spec["runtime_env"]} if spec["runtime_env"] else {}),
+            **({"job": spec["job"]} if "job" in spec else {"address": spec["address"]}),
+        }
+        return yaml.dump(what, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=120)
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    def prepare(self, spec: Spec, warn: Warn) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise ComputeError(f"the compute {self.name} needs Ray here. Fix: pip install 'jobsdk[ray]'")
+        if self.is_submitting:
+            self.jobs().version()
+
+    def has_session(self) -> bool:
+        if self.is_submitting or "ray" not in sys.modules:
+            return False
+        import ray
+
+        return ray.is_initialized() and self._belongs(ray)
+
+    def _belongs(self, ray: Any) -> bool:
+        """Whether the session of this process is one of the cluster that is meant."""
+        address = self.address
+        if address is None or address == "auto":
+            return True
+        if address.startswith("ray://"):
+            return bool(ray.util.client.ray.is_connected())
+        return bool(ray.get_runtime_context().gcs_address == address)
+
+    def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
+        if self.is_submitting:
+            self.jobs().submit(spec, run)
+        else:
+            super().submit(spec, run, warn)
+
+    def drive(self, hold: Hold) -> None:
+        import ray
+
+        from jobsdk.compute.engine.hold import Ended, foreign
+        from jobsdk.compute.ray import driver as ray_driver
+
+        is_ours = not self.has_session()
+        if is_ours:
+            self._connect(ray, hold.spec["group"])
+        try:
+            ray_driver.drive(order(hold.spec, foreign()), hold.files(), _Held(hold))
+        except ray_driver.Stopped as stopped:
+            raise Ended(stopped.status, stopped.code, stopped.words, stopped.kind, stopped.at) from None
+        finally:
+            if is_ours:
+                ray.shutdown()
+
+    def _connect(self, ray: Any, group: Mapping[str, Any]) -> None:
+        """Start a Ray of the run's own, or connect to the cluster. Raises ComputeError."""
+        given: dict[str, Any] = {"log_to_driver": False, **self.settings.get("init", {})}
+        if self.address is None:
+            # It is the run's alone: what counts as a processor there is nobody else's concern.
+            from jobsdk.bootstrap.processes import cores
+
+            needed = int(-(-group["bundle"].get("CPU", 0) * group["size"] // 1))
+            given = {"num_cpus": max(cores(), needed), "include_dashboard": False, **given}
+        try:
+            ray.init(address=self.address or "local", **given)
+        except Exception as error:  # Ray has many of its own
+            where = f"Ray cluster at {self.address}" if self.address else "Ray on this machine"
+            text = " ".join(str(error).split())[:240]
+            raise ComputeError(f"compute {self.name}: no {where}: {type(error).__name__}: {text}") from error
+
+    def cancel(self, run: RunFolder, by: str) -> None:
+        if not self.is_submitting:
+            super().cancel(run, by)
+        elif not run.recorded_state().is_terminal:
+            run.append_event("cancel_requested", by=by)
+            self.jobs().stop(run)
+
+    def ask(self, run: RunFolder, request: str) -> None:
+        if self.is_submitting:
+            self.jobs().ask(run, request)
+        else:
+            super().ask(run, request)
+
+    def refresh(self, run: RunFolder) -> None:
+        if self.is_submitting:
+            self.jobs().refresh(run)
+        else:
+            super().refresh(run)
+
+    def fetch(self, run: RunFolder, names: Sequence[str]) -> dict[str, str]:
+        if self.is_submitting:
+            from jobsdk.compute.ray import jobs as ray_jobs
+
+            ray_jobs.require_outputs(run)
+        return super().fetch(run, names)
+
+    def check(self) -> list[Check]:
+        from jobsdk.compute.ray import check as ray_check
+
+        return ray_check.check(self)
+
+    def jobs(self) -> Jobs:
+        """The cluster's job submission API."""
+        from jobsdk.compute.ray import jobs as ray_jobs
+
+        return ray_jobs.Jobs(self.name, self.address or "", self.settings)
+
+    # -- what it cannot do ---------------------------------------------------------------------------------------
+
+    def _judge_settings(self, job: CommandJob) -> Iterator[Finding]:
+        own = (job.resources.properties or {}).get(self.type) or {}
+        path = ("resources", "properties", self.type)
+        if not isinstance(own, Mapping):
+            yield Finding("error", path, "must be a mapping of settings")
+            return
+        for name, words in ray_settings.mistakes(own, of_job=True):
+            yield Finding("error", (*path, name), words)
+        if job.scaling is not None:
+            for name in ("cpus_per_node", "gpus_per_node", "resources_per_node", "placement_strategy"):
+                if name in own:
+                    yield Finding("error", (*path, name), "clashes with scaling", "say it in scaling")
+
+    def _judge_data(self, plan: Plan) -> Iterator[Finding]:
+        for name, given in plan["inputs"].items():
+            uri = given.get("uri")
+            if uri is not None and not paths.is_remote(uri) and self.address is not None:
+                message = f"{show(uri)} is looked for on the nodes of {self.name}; it is not sent there"
+                yield Finding("warning", ("inputs", name, "path"), message)
+
+    def _judge_outputs(self, job: CommandJob, plan: Plan) -> Iterable[Finding]:
+        yield from job_rules.unheeded_outputs(self.name, job, plan)
+        limit = {**self.settings, **_own(job)}.get("outputs_limit")
+        if self.is_submitting and limit == 0:
+            for name, given in plan["outputs"].items():
+                if given["uri"] is None:
+                    message = "the output goes with the job: outputs_limit is 0"
+                    yield Finding("warning", ("outputs", name), message, "give it a path on a shared disk")
+
+
+class _Held:
+    """What the driver has to say, for a run's folder: its `Client`."""
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+        self.take, self.tell, self.asked = hold.take, hold.tell, hold.asked
+
+    def planned(self, plan: dict[str, Any]) -> None:
+        replan(self._hold, plan)
+
+    def leave(self, rank: int, chunks: Iterator[bytes]) -> None:
+        self._hold.leave(chunks)
+
+
+def replan(hold: Hold, plan: dict[str, Any]) -> None:
+    """The plan as Ray's placement has made it."""
+    hold.plan = plan
+    hold.run.write_json("plan.json", plan)
+    hold.run.update_facts({"nodes": plan["nodes"]})
+
+
+def order(spec: Mapping[str, Any], foreign: Sequence[Sequence[str]], **more: Any) -> Any:
+    """The driver's `Order` of a spec."""
+    from jobsdk.compute.ray import driver as ray_driver
+
+    return ray_driver.Order(**ordered(spec, foreign), **more)
+
+
+def ordered(spec: Mapping[str, Any], foreign: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """The fields of the driver's `Order` that a spec says, as JSON can have them."""
+    same = {key: spec[key] for key in ("run", "runtime_env", "patience", "grows")}
+    return {**same, **spec["group"], "foreign": [list(part) for part in foreign]}
+
+
+def _own(job: CommandJob) -> dict[str, Any]:
+    """What the job itself says of the compute's settings."""
+    own = (job.resources.properties or {}).get("ray") or {}
+    return dict(own) if isinstance(own, Mapping) else {}
+
+
+def _merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Ray's own rule: the other wins, and env_vars are put together."""
+    merged = {**(one or {}), **(other or {})}
+    variables = {**(one or {}).get("env_vars", {}), **(other or {}).get("env_vars", {})}
+    return {**merged, **({"env_vars": variables} if variables else {})}
+
+
+def _dumper() -> Any:
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    return Plain

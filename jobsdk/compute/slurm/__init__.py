@@ -1,0 +1,1 @@
+"""Slurm: sbatch scripts, one step over all nodes."""

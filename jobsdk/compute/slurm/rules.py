@@ -1,0 +1,81 @@
+"""What a cluster of Slurm cannot do of a job, or does not heed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from jobsdk.compute import job_rules
+from jobsdk.compute.slurm import settings as slurm_settings
+from jobsdk.job.environment import Environment
+from jobsdk.job.findings import Finding
+
+if TYPE_CHECKING:
+    from jobsdk.job.command import CommandJob
+    from jobsdk.plan import Plan
+
+_PROPERTY = "slurm"
+_KILL_WAIT = 30  # seconds; Slurm's own default
+
+
+def of_job(job: CommandJob) -> Any:
+    """What the job itself sets for Slurm, in `resources.properties.slurm`."""
+    return (job.resources.properties or {}).get(_PROPERTY) or {}
+
+
+def of_job_or_none(job: CommandJob) -> Mapping[str, Any]:
+    """The same where it is sound, else nothing."""
+    own = of_job(job)
+    return own if isinstance(own, Mapping) and not any(slurm_settings.mistakes_of_job(own)) else {}
+
+
+def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan, build_env: bool) -> list[Finding]:
+    """All of them. `name` is the compute's, `settings` are those that hold for the job."""
+    return [
+        *_settings(job),
+        *job_rules.what_none_can(name, job, plan, "give a path on the cluster, or an https URL"),
+        *_environment(name, settings, job, build_env),
+        *_grace(settings, plan),
+        *job_rules.unheeded_fields(name, job, [("resources", "properties")]),
+        *job_rules.unheeded_outputs(name, job, plan),
+    ]
+
+
+def image_of(settings: Mapping[str, Any], job: CommandJob) -> str | None:
+    """The image that the job's nodes run in; None without a container."""
+    if "container" not in settings:
+        return None
+    own = job.environment.image if isinstance(job.environment, Environment) else None
+    return own or settings["container"].get("image")
+
+
+def _settings(job: CommandJob) -> Iterator[Finding]:
+    place = ("resources", "properties", _PROPERTY)
+    for setting, wrong in slurm_settings.mistakes_of_job(of_job(job)):
+        yield Finding("error", (*place, setting) if setting else place, wrong)
+
+
+def _environment(name: str, settings: Mapping[str, Any], job: CommandJob, build_env: bool) -> Iterator[Finding]:
+    if build_env:
+        message = "no environment is built on a cluster of Slurm"
+        fix = "leave out --build-env, and make one there: set python, or setup: [module load ...], or a container"
+        yield Finding("error", ("environment",), message, fix)
+    container = settings.get("container")
+    if container is not None and image_of(settings, job) is None:
+        message = f"the compute {name} runs jobs in containers, and the job names no image"
+        yield Finding("error", ("environment",), message, "set environment.image, or container.image of the compute")
+    elif job.environment is not None and (container is None or not isinstance(job.environment, Environment)):
+        message = f"is not used on the compute {name}: the job runs with {settings.get('python', 'python3')} there"
+        fix = "see that this Python has the job's packages" if container is None else "set environment.image"
+        yield Finding("warning", ("environment",), message, fix)
+    elif isinstance(job.environment, Environment) and (job.environment.conda_file or job.environment.requirements):
+        message = f"on the compute {name} only the image is used; no packages are added to it"
+        yield Finding("warning", ("environment",), message)
+
+
+def _grace(settings: Mapping[str, Any], plan: Plan) -> Iterator[Finding]:
+    """Once Slurm has sent SIGTERM it kills what is left: after its KillWait, or where its time ends."""
+    seconds = max(_KILL_WAIT, settings.get("signal", 0))
+    if plan["grace_s"] >= seconds - 5:
+        message = f"Slurm kills what is left about {seconds} s after its SIGTERM (KillWait, or signal of the compute)"
+        yield Finding("warning", ("limits", "grace_period"), message, f"set less than {seconds - 5} s, or more signal")

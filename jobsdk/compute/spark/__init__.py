@@ -1,0 +1,1 @@
+"""Spark: each node of a job is one task of a barrier stage."""

@@ -1,0 +1,133 @@
+"""Sessions of Spark: the one that is open in this process, or one that is made for a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jobsdk.compute.spark import errors as spark_errors
+from jobsdk.errors import ComputeError
+
+_PATIENCE = 10.0  # seconds for a master, or a server, to take a connection
+
+
+def open_context(settings: Mapping[str, Any]) -> Any:
+    """The SparkContext of this process, if it has one that is the compute's; else None. Imports nothing."""
+    module = sys.modules.get("pyspark")
+    context = getattr(getattr(module, "SparkContext", None), "_active_spark_context", None)
+    if context is None or "remote" in settings or settings.get("master", context.master) != context.master:
+        return None
+    return context
+
+
+def open_remote(settings: Mapping[str, Any]) -> Any:
+    """The Spark Connect session of this process, if it has one that is the compute's; else None. Imports nothing."""
+    module = sys.modules.get("pyspark.sql.connect.session")
+    if module is None or "master" in settings:
+        return None
+    kind = module.SparkSession
+    session = kind.getActiveSession() or kind._default_session
+    if session is None or session.is_stopped:
+        return None
+    url = settings.get("remote")
+    return session if url is None or host_and_port(url) == host_and_port(url_of(session)) else None
+
+
+@contextlib.contextmanager
+def made_context(settings: Mapping[str, Any], conf: Mapping[str, str]) -> Iterator[Any]:
+    """A SparkContext of one's own. Raises ComputeError where there can be none."""
+    master = settings["master"]
+    if found := re.fullmatch(r"spark://([^,]+)", master):
+        _reach(master, found[1], 7077)
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ComputeError(f"Spark cannot be used here: {error}. Fix: pip install 'jobsdk[spark]'") from None
+    builder = SparkSession.builder.master(master)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    try:
+        with _environment(master, conf):
+            session = builder.getOrCreate()
+    except Exception as error:
+        raise ComputeError(_cannot(master, error)) from None
+    try:
+        yield session.sparkContext
+    finally:
+        with contextlib.suppress(Exception):  # it may have gone already
+            session.stop()
+
+
+@contextlib.contextmanager
+def _environment(master: str, conf: Mapping[str, str]) -> Iterator[None]:
+    """What pyspark reads of the environment as a session is made, and only then."""
+    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "SPARK_REMOTE")}
+    os.environ.pop("SPARK_REMOTE", None)  # of a user who works with Spark Connect otherwise
+    if "spark.pyspark.python" in conf:  # which only spark-submit would heed
+        os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
+    elif master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def made_remote(settings: Mapping[str, Any]) -> Iterator[Any]:
+    """A Spark Connect session of one's own. Raises ComputeError where there can be none."""
+    url = settings["remote"]
+    host, port = host_and_port(url)
+    _reach(url, f"{host}:{port}", port)
+    try:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.remote(url).create()
+        session.version  # noqa: B018 - asks the server
+    except ImportError as error:
+        raise ComputeError(f"Spark Connect cannot be used here: {error}. Fix: pip install 'pyspark[connect]'") from None
+    except Exception as error:
+        raise ComputeError(_cannot(url, error)) from None
+    try:
+        yield session
+    finally:
+        with contextlib.suppress(Exception):
+            session.stop()
+
+
+def url_of(session: Any) -> str:
+    """The address of a Spark Connect session's server."""
+    builder = session.client._builder
+    return f"sc://{builder.endpoint}"
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    """Of sc://HOST:PORT/;OPTIONS, whose port need not be there."""
+    place = url.removeprefix("sc://").split("/")[0]
+    host, _, port = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", "15002")
+    return host.strip("[]"), int(port)
+
+
+def _reach(what: str, place: str, usual: int) -> None:
+    """Raises ComputeError at once where nobody listens: Spark itself tries for a minute."""
+    host, _, port = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", str(usual))
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ComputeError(f"{what} cannot be reached: {why}. Fix: start it, or correct the compute") from None
+
+
+def _cannot(place: str, error: Exception) -> str:
+    text = spark_errors.text_of(error)
+    if "JAVA_GATEWAY_EXITED" in text or "JAVA_HOME" in text or "Java gateway process" in text:
+        return "Spark cannot start its JVM here. Fix: install Java 17, or set JAVA_HOME; then see `java -version`"
+    return f"no session with {place} can be made: {spark_errors.words(error)[0]}"

@@ -1,0 +1,1 @@
+"""ssh: machines of a list, one bootstrap on each."""
