@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from jobsdk import compute as computes
 from jobsdk.cli.options import Setting
 from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
+from jobsdk.compute.base import without_secrets
 
 
 @click.group()
@@ -45,7 +45,7 @@ def show(name: str, form: str) -> None:
         show_data({**record, "settings_known": chosen.all_settings()}, form)
         return
     show_record({**record, "settings": None}, form)
-    rows = [(key, _brief(chosen.settings.get(key)), what) for key, what in chosen.all_settings().items()]
+    rows = [(key, _brief(record["settings"].get(key)), what) for key, what in chosen.all_settings().items()]
     click.echo()
     show_table(("SETTING", "VALUE", "MEANING"), rows)
 
@@ -155,11 +155,10 @@ def _nested(given: tuple[dict[str, Any], ...]) -> dict[str, Any]:
 
 
 def _record(entry: computes.Entry, default: str) -> dict[str, Any]:
-    settings: Mapping[str, Any] = entry.settings
     return {
         "name": entry.name,
         "type": entry.type,
         "default": entry.name == default,
-        "settings": settings,
+        "settings": without_secrets(entry.settings),
         "file": str(entry.file) if entry.file else None,
     }

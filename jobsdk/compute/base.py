@@ -41,6 +41,16 @@ class Check(NamedTuple):
 Warn = Callable[[str], None]
 
 
+def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a compute as they may be shown: what looks secret is masked, and headers are, all of them."""
+    from jobsdk.bootstrap.secrets import MASK, Redactor
+
+    shown: dict[str, Any] = Redactor().data(dict(settings))
+    if isinstance(shown.get("headers"), dict):
+        shown["headers"] = dict.fromkeys(shown["headers"], MASK)
+    return shown
+
+
 class Compute(ABC):
     """A place where jobs run.
 

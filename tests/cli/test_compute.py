@@ -27,6 +27,18 @@ def test_add_then_show_then_use(jobsdk: Jobsdk, work: Path) -> None:
     assert jobsdk("job", "validate", "-f", "job.yml", "--compute", "mine").code == 0
 
 
+def test_what_is_secret_in_settings_is_not_shown(jobsdk: Jobsdk, work: Path) -> None:
+    lake = "{type: spark, master: yarn, conf: {spark.ssl.keyPassword: hunter2, spark.executor.memory: 8g}}"
+    gate = '{type: ray, address: "http://head:8265", headers: {Authorization: Basic hunter2}}'
+    (work / "computes.yml").write_text(f"computes: {{lake: {lake}, gate: {gate}}}\n")
+    for words in (["list", "-o", "json"], *(["show", name, "-o", form] for name in ("lake", "gate")
+                                            for form in ("table", "json", "yaml"))):  # fmt: skip
+        done = jobsdk("compute", *words)
+        assert (done.code, "hunter2" in done.out, "***" in done.out) == (0, False, True), done
+    shown = json.loads(jobsdk("compute", "show", "lake", "-o", "json").out)["settings"]["conf"]
+    assert shown == {"spark.ssl.keyPassword": "***", "spark.executor.memory": "8g"}
+
+
 def test_add_for_the_user(jobsdk: Jobsdk, work: Path) -> None:
     (work / "computes.yml").write_text("computes: {mine: {type: local}}\n")
     done = jobsdk("compute", "add", "mine", "--type", "local", "--user")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap import contract
 from jobsdk.bootstrap import layout as paths
+from jobsdk.bootstrap.secrets import Redactor
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Spec, Warn
 from jobsdk.compute.engine import EngineCompute
@@ -135,7 +136,7 @@ class RayCompute(EngineCompute):
             **({"runtime_env": spec["runtime_env"]} if spec["runtime_env"] else {}),
             **({"job": spec["job"]} if "job" in spec else {"address": spec["address"]}),
         }
-        return yaml.dump(what, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=120)
+        return yaml.dump(Redactor().data(what), Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=120)
 
     # -- running -------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,12 @@ computes:
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jobsdk.bootstrap.secrets import Redactor
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Spec, Warn
 from jobsdk.compute.engine import EngineCompute
@@ -67,7 +69,7 @@ class SparkCompute(EngineCompute):
         if "master" not in self.settings:
             return {**spec, "session": "the one that is open in the submitting process"}
         conf = spark_settings.conf(self.settings, plan["nodes"], gpus, cpus, plan["run"])
-        return {**spec, "session": {"master": self.settings["master"], "conf": conf}}
+        return {**spec, "session": {"master": self.settings["master"], "conf": Redactor().data(conf)}}
 
     def room(self, job: CommandJob) -> Room | None:
         from jobsdk.job.workers import Room
@@ -79,6 +81,8 @@ class SparkCompute(EngineCompute):
     # -- running ---------------------------------------------------------------------------------------------------
 
     def prepare(self, spec: Spec, warn: Warn) -> None:
+        if importlib.util.find_spec("pyspark") is None:
+            raise ComputeError(f"the compute {self.name} needs Spark here. Fix: pip install 'jobsdk[spark]'")
         if not self.has_session() and not isinstance(spec["session"], dict):
             raise ComputeError(
                 f"the compute {self.name} names no cluster, and this process has no Spark session open. Fix: set its "
@@ -127,7 +131,8 @@ class SparkCompute(EngineCompute):
                     raise ComputeError("the Spark session was stopped before the run began")
                 hold.tell("queued", message="makes a Spark session")
                 if "remote" not in self.settings:
-                    made = spark_session.made_context(self.settings, hold.spec["session"]["conf"])
+                    conf = {**hold.spec["session"]["conf"], **spark_settings.given_conf(self.settings)}
+                    made = spark_session.made_context(self.settings, conf)
                     yield ClassicStage(stack.enter_context(made), needs, hold.run.name)
                     return
                 session = stack.enter_context(spark_session.made_remote(self.settings))

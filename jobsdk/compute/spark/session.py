@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from jobsdk.bootstrap.secrets import is_secret
 from jobsdk.compute.spark import errors as spark_errors
 from jobsdk.errors import ComputeError
 
@@ -53,6 +54,7 @@ def made_context(settings: Mapping[str, Any], conf: Mapping[str, str]) -> Iterat
         builder = builder.config(name, value)
     try:
         with _environment(master, conf):
+            _start_jvm(master, conf)
             session = builder.getOrCreate()
     except Exception as error:
         raise ComputeError(_cannot(master, error)) from None
@@ -61,6 +63,15 @@ def made_context(settings: Mapping[str, Any], conf: Mapping[str, str]) -> Iterat
     finally:
         with contextlib.suppress(Exception):  # it may have gone already
             session.stop()
+
+
+def _start_jvm(master: str, conf: Mapping[str, str]) -> None:
+    """The JVM of this process, if it has none. Left to itself a session gives it all of `conf` on its command line,
+    where every user of this machine sees it; what is secret there reaches it by the session's own connection."""
+    from pyspark import SparkConf, SparkContext
+
+    open_to_all = [(name, value) for name, value in conf.items() if not is_secret(name, value)]
+    SparkContext._ensure_initialized(conf=SparkConf().setMaster(master).setAll(open_to_all))
 
 
 @contextlib.contextmanager

@@ -110,8 +110,12 @@ def conf(settings: Mapping[str, Any], nodes: int, gpus: int, cpus: int | None, n
         chosen["spark.executor.instances"] = str(nodes)
     if settings.get("python"):
         chosen["spark.pyspark.python"] = settings["python"]
-    given = {str(key): text(value) for key, value in settings.get("conf", {}).items()}
-    return {**chosen, **given, "spark.app.name": settings.get("app_name") or f"jobsdk {name}"}
+    return {**chosen, **given_conf(settings), "spark.app.name": settings.get("app_name") or f"jobsdk {name}"}
+
+
+def given_conf(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What the compute's own `conf` says, passwords and all."""
+    return {str(key): text(value) for key, value in settings.get("conf", {}).items()}
 
 
 def _is_conf(item: tuple[Any, Any]) -> bool:

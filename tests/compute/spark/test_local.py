@@ -43,6 +43,25 @@ def test_without_a_session_and_a_cluster_there_is_no_run() -> None:
     assert MLClient().jobs.list() == []
 
 
+def test_a_password_in_conf_reaches_the_session_and_is_shown_nowhere(work: Path) -> None:
+    conf = {"spark.executorEnv.DB_PASSWORD": "correct-horse", "spark.ui.enabled": False, **LOOPBACK}
+    own = {"type": "spark", "master": "local[2]", "conf": conf}
+    (work / "computes.yml").write_text(json.dumps({"computes": {"here": own}}))
+    (work / "look.py").write_text(
+        "import os, pathlib\n"
+        "password = os.environ['DB_PASSWORD'].encode()\n"
+        "lines = [path.read_bytes() for path in pathlib.Path('/proc').glob('[0-9]*/cmdline')]\n"
+        "print(len(password), any(b'java' in line and b'local[2]' in line for line in lines),\n"
+        "      sum(password in line for line in lines))\n"
+    )
+    run = submit(f"exec {sys.executable} look.py", 1, code=".")
+    run.result(200)
+    assert (run.folder.path / "logs/node-0/rank-0.log").read_text() == "13 True 0\n"
+    assert "correct-horse" not in (run.folder.path / "native.json").read_text()
+    shown = MLClient().jobs.compile(command(command="true", compute="here")).spec["session"]["conf"]
+    assert (shown["spark.executorEnv.DB_PASSWORD"], shown["spark.ui.enabled"]) == ("***", "false")
+
+
 @pytest.mark.usefixtures("session")
 def test_the_drivers_gpus_are_shared_out() -> None:
     run = submit('echo "$CUDA_VISIBLE_DEVICES" > outputs/$RANK', 2, gpus_per_process=1)
