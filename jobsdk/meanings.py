@@ -123,6 +123,7 @@ EVENTS: Mapping[str, Event] = {
     "started": _event("node 0", "master_addr master_port restart", "all are there; the ranks are being started"),
     "rank_started": _event("node 0", "node rank pid", "a rank was started, by its node's clock set right"),
     "first_output": _event("node 0", "node rank", "a rank has written its first line"),
+    "metric": _event("node 0", "node rank", "a rank has reported for the first time; all is in `reports-RANK.log`"),
     "rank_ended": _event("node 0", "node rank exit_code signal", "a rank has ended"),
     "failure": _event("node 0", "node rank exit_code message alone", "a first failure is known"),
     "stopping": _event("node 0", "reason message", "all nodes are told to end their ranks"),

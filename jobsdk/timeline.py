@@ -1,18 +1,16 @@
 """Where the time of a run went: from the submission over queue, start, staging and rendezvous to the first step.
 
-Read from the run's events and reports alone, so that it is the same on every compute. One phase follows another, so
+Read from the run's events alone, so that it is the same on every compute. One phase follows another, so
 that they add up to the whole: each ends with the last node or rank that came to its end. What no event tells apart is
 shown as `unattributed`.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import contract, layout
 from jobsdk.runs import RunFolder
 
 #: Every phase in its order, with its meaning.
@@ -30,9 +28,6 @@ PHASES: Mapping[str, str] = {
     "run": "the rest, until the ranks end or one fails",
     "stop": "until all is stopped and put away",
 }
-
-
-_LONGEST = 1 << 20  # bytes of a report that are read
 
 
 class Phase(NamedTuple):
@@ -111,34 +106,16 @@ def _last_to_dict(last: Last | None, kind: str) -> dict[str, Any] | None:
 
 def of_run(run: RunFolder, now: float | None = None) -> Timeline:
     """The timeline of a run; `now` ends that of one that goes on."""
-    plan = run.plan()
-    started = [event for event in run.events() if "t" in event]
-    steps = _first_steps(run, plan)
-    return make(run.name, started, steps, is_local=_is_local(run), now=time.time() if now is None else now)
+    events = [event for event in run.events() if "t" in event]
+    return make(run.name, events, is_local=_is_local(run), now=time.time() if now is None else now)
 
 
 def _is_local(run: RunFolder) -> bool:
     return bool(run.read_json("native.json").get("type", "local") == "local")
 
 
-def _first_steps(run: RunFolder, plan: dict[str, Any]) -> dict[int, float]:
-    """When each rank reported first."""
-    found: dict[int, float] = {}
-    if not plan:
-        return found
-    for process in contract.processes(plan):
-        try:
-            with open(layout.reports(str(run.path), process.node_rank, process.rank), "rb") as file:
-                found[process.rank] = float(json.loads(file.readline(_LONGEST))["t"])
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):  # there is none, or a script's own
-            pass
-    return found
-
-
-def make(
-    name: str, events: list[dict[str, Any]], steps: Mapping[int, float], *, is_local: bool, now: float
-) -> Timeline:
-    """The timeline that events tell. `steps` says when each rank reported first; `is_local`: there is no queue."""
+def make(name: str, events: list[dict[str, Any]], *, is_local: bool, now: float) -> Timeline:
+    """The timeline that events tell. `is_local`: there is no queue."""
     again = next((at for at, event in enumerate(events) if event["event"] == "restart"), len(events))
     launch, end = events[:again], next((event["t"] for event in reversed(events) if event["event"] == "ended"), None)
     begin = next((event["t"] for event in events if event["event"] == "submitted"), None)
@@ -156,13 +133,10 @@ def make(
     for event in _of(launch, "started")[:1]:
         name = "rendezvous" if last else "unattributed"  # an engine that starts the ranks by itself
         way.to(name, event["t"], node=joined["node"] if joined else None)
-    for kind, phase in (("rank_started", "ranks"), ("first_output", "first line")):
+    for kind, phase in (("rank_started", "ranks"), ("first_output", "first line"), ("metric", "first step")):
         latest = _last(launch, kind, "rank")
         if latest:
             way.to(phase, latest["t"], node=latest["node"], rank=latest["rank"])
-    if steps:
-        rank = max(steps, key=lambda one: steps[one])
-        way.to("first step", steps[rank], rank=rank)
     going = _going(launch, is_local)
     if end is None:
         way.to(going, now)

@@ -135,7 +135,9 @@ class Coordinator:
         self._event("rank_started", t=message["t"], node=message["node"], rank=message["rank"], pid=message["pid"])
 
     def _on_first_output(self, peer: Peer, message: Message) -> None:
-        self._event("first_output", **{key: message[key] for key in ("t", "node", "rank")})
+        self._event(message["type"], **{key: message[key] for key in ("t", "node", "rank")})
+
+    _on_metric = _on_first_output
 
     def _on_rank_ended(self, peer: Peer, message: Message) -> None:
         now = self._round

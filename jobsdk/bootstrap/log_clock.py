@@ -1,4 +1,4 @@
-"""When a rank has written what: its first line, and from time to time how long its log was.
+"""When a rank has written what: its first line, its first report, and from time to time how long its log was.
 
 Logs hold what ranks write, unchanged, and so no times. `times-R.log` beside each has lines `TIME SIZE`: at that
 time (seconds since 1970) the log had so many bytes. By it the logs of several ranks can be shown in one order.
@@ -6,23 +6,30 @@ time (seconds since 1970) the log had so many bytes. By it the logs of several r
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import time
-from typing import Callable
+from typing import Callable, Optional
 
 from .loop import Loop
 
+#: What a rank does for the first time, as events call it.
+FIRST_OUTPUT, FIRST_REPORT = "first_output", "metric"
 _SOONEST, _UNTIL_FIRST = 0.01, 0.1  # seconds between two looks, at the beginning and until the first line
 _BUSY, _LATEST, _PART = 0.5, 10.0, 0.005  # after it: at least, at most, and as a part of the time since the start
+_LONGEST = 1 << 20  # bytes of a report that are read
 
 
 class LogClock:
-    """Looks at a rank's log, ever more rarely; calls `tell` once there is something in it."""
+    """Looks at a rank's log and reports, ever more rarely; `tell(what, when)` is called once for each of both when
+    there is something in it, with this machine's time."""
 
-    def __init__(self, loop: Loop, log: str, times: str, tell: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, log: str, times: str, reports: str, tell: Callable[[str, float], None]) -> None:
         self._loop = loop
         self._log = log
         self._times = times
+        self._reports: Optional[str] = reports  # None: told
         self._tell = tell
         self._began = time.monotonic()
         self._size = 0
@@ -38,6 +45,14 @@ class LogClock:
         self._timer = self._loop.later(self._pause, self._again)
 
     def _look(self) -> None:
+        self._look_at_log()
+        if self._reports is not None:
+            when = _first_report(self._reports)
+            if when is not None:
+                self._reports = None
+                self._tell(FIRST_REPORT, when)
+
+    def _look_at_log(self) -> None:
         try:
             size = os.stat(self._log).st_size
         except OSError:
@@ -45,7 +60,7 @@ class LogClock:
         if size == self._size:
             return
         if not self._size:
-            self._tell()
+            self._tell(FIRST_OUTPUT, time.time())
         self._size = size
         try:
             with open(self._times, "ab", buffering=0) as file:
@@ -57,3 +72,13 @@ class LogClock:
         """The rank has ended: look for the last time."""
         self._timer.cancel()
         self._look()
+
+
+def _first_report(path: str) -> Optional[float]:
+    """When the first report was made; None where there is none yet, or a script's own that is of another form."""
+    try:
+        with open(path, "rb") as file:
+            when = json.loads(file.readline(_LONGEST))["t"]
+            return float(when) if isinstance(when, (int, float)) and math.isfinite(when) else None
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None

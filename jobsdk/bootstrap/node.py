@@ -339,12 +339,13 @@ class NodeAgent:
         self._send("rank_started", t=started, node=self._node.rank, rank=process.rank, pid=pid)
         restart, rank = self._restart, process.rank
 
-        def tell() -> None:
+        def tell(what: str, when: float) -> None:
             if self._restart == restart:
-                self._send("first_output", t=self._client.now(), node=self._node.rank, rank=rank)
+                at = self._client.now() - time.time() + when
+                self._send(what, t=at, node=self._node.rank, rank=rank)
 
-        times = layout.times(self._node.run_dir, self._node.rank, rank, restart or 0)
-        self._clocks[pid] = LogClock(self._loop, log, times, tell)
+        place = (self._node.run_dir, self._node.rank, rank, restart or 0)
+        self._clocks[pid] = LogClock(self._loop, log, layout.times(*place), layout.reports(*place), tell)
         if self._plan["distribution"]["type"] == "mpi":
             from . import mpi_library
 
@@ -508,7 +509,8 @@ class NodeAgent:
             left = self._whereabouts.others(left)
         if not left and not running:
             self._quiet = True
-            metrics.tidy(self._node.run_dir, self._ranks())
+            if self._plan["distribution"]["launcher"] == "direct":  # else they may still be started from another node
+                metrics.tidy(self._node.run_dir, self._ranks())
             self._send("quiet", shells=self._shells_opened)
             if self._code is not None:
                 self._loop.stop()

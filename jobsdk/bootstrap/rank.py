@@ -97,11 +97,12 @@ class LaunchedRank:
         }  # fmt: skip
         self._client.send(dict(facts_of_rank, type="rank_started", restart=self._restart))
 
-        def tell() -> None:
-            self._client.send(dict(facts_of_rank, t=self._client.now(), type="first_output", restart=self._restart))
+        def tell(what: str, when: float) -> None:
+            at = self._client.now() - time.time() + when
+            self._client.send(dict(facts_of_rank, t=at, type=what, restart=self._restart))
 
-        times = layout.times(self._run_dir, node, self._process.rank, self._restart)
-        self._clock = LogClock(self._loop, self._log, times, tell)
+        place = (self._run_dir, node, self._process.rank, self._restart)
+        self._clock = LogClock(self._loop, self._log, layout.times(*place), layout.reports(*place), tell)
         if self._mpirun is not None and self._mpirun.family and expected > 1:
             mpi_library.Watch(self._loop, self._pid, self._judge_library)
 

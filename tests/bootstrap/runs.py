@@ -19,7 +19,7 @@ PYTORCH = {"type": "pytorch", "processes": 2, "launcher": "direct"}
 def plan(command_text: str, nodes: int = 2, distribution: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     return {
         "plan": 1, "run": "run", "display_name": "run", "experiment": None, "command": [command_text], "nodes": nodes,
-        "distribution": distribution or PYTORCH, "environment": {}, "inputs": {}, "outputs": {},
+        "distribution": dict(distribution or PYTORCH), "environment": {}, "inputs": {}, "outputs": {},
         "preload": [], "gpus_per_process": None, "timeout_s": None, "grace_s": 5.0,
         "rendezvous_timeout_s": 60.0, "hang_timeout_s": None, "heartbeat_s": 15.0, "secrets": [],
         "restarts": {"max": 0, "max_preemptions": 0, "delay_s": 0.0, "retry_on": [], "never_retry_on": []}, **more,

@@ -11,7 +11,9 @@ import pytest
 
 from jobsdk.bootstrap import layout, metrics
 from jobsdk.metrics import Point, last, read
-from tests.bootstrap.runs import LocalRun, plan
+from tests.bootstrap.runs import PYTORCH, LocalRun, plan
+
+MPI = {"type": "mpi", "processes": 2, "launcher": "mpirun"}
 
 #: A rank that logs as MLflow does.
 LOG = """
@@ -128,9 +130,13 @@ def test_the_uri_survives_any_folder() -> None:
     assert layout.tracking_uri("/a b/50%#?ü", 0) == "file:///a b/50%25%23%3Fü/mlruns"
 
 
-def test_ranks_of_a_job_log_without_disturbing_one_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("distribution", [PYTORCH, MPI], ids=["direct", "mpirun"])
+def test_ranks_of_a_job_log_without_disturbing_one_another(
+    tmp_path: Path, distribution: dict[str, Any], require_mpirun: str
+) -> None:
     (tmp_path / "log.py").write_text(LOG)
-    run = LocalRun(tmp_path / "run #1", plan(f"{sys.executable} {tmp_path}/log.py", experiment="mine"))
+    job = plan(f"{sys.executable} {tmp_path}/log.py", distribution=distribution, experiment="mine")
+    run = LocalRun(tmp_path / "run #1", job)
     assert run.wait() == 0
     points = read("run", str(run.folder))["loss"]
     assert points == sorted((Point(s, 0.5 + s, s + r / 1000) for s in range(3) for r in range(4)), key=lambda p: p.time)
