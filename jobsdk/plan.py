@@ -22,11 +22,6 @@ Plan = dict[str, Any]
 GRACE_S = 10.0
 #: Seconds that nodes wait for one another, as torchrun's join timeout.
 RENDEZVOUS_TIMEOUT_S = 600.0
-#: What a plan has of a RayDistribution.
-_RAY = (
-    *("port", "address", "include_dashboard", "dashboard_port"),
-    *("head_node_additional_args", "worker_node_additional_args"),
-)
 #: Seconds of silence after which a node counts as lost.
 HEARTBEAT_S = 15.0
 
@@ -164,7 +159,7 @@ def _distribution(job: CommandJob) -> dict[str, Any]:
             "chief": bool(distribution.chief),
         }
     if isinstance(distribution, RayDistribution):
-        given = {name: getattr(distribution, name) for name in _RAY}
+        given = {name: getattr(distribution, name) for name in RayDistribution._fields if name != "type"}
         return {
             "type": "ray", "processes": 1, "launcher": "direct",
             **{name: value for name, value in given.items() if value is not None},

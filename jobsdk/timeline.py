@@ -131,8 +131,8 @@ def make(name: str, events: list[dict[str, Any]], *, is_local: bool, now: float)
         if staged and last:
             way.to(phase, max(staged), node=last["node"])
     for event in _of(launch, "started")[:1]:
-        name = "rendezvous" if last else "unattributed"  # an engine that starts the ranks by itself
-        way.to(name, event["t"], node=joined["node"] if joined else None)
+        phase = "rendezvous" if last else "unattributed"  # an engine that starts the ranks by itself
+        way.to(phase, event["t"], node=joined["node"] if joined else None)
     for kind, phase in (("rank_started", "ranks"), ("first_output", "first line"), ("metric", "first step")):
         latest = _last(launch, kind, "rank")
         if latest:

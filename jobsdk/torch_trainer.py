@@ -227,11 +227,13 @@ def _loop(function: Callable[..., Any], config: Mapping[str, Any] | None) -> Cal
 
     def loop() -> Any:
         __tracebackhide__ = True
+        import gc
         import os
 
         from jobsdk import train
 
         train.init_process_group()
+        gc.freeze()  # torch as well, which has come with the group
         os.environ.setdefault("ACCELERATE_TORCH_DEVICE", str(train.get_device()))  # as Ray Train has it
         value = function(*given)
         train.destroy_process_group()

@@ -18,6 +18,10 @@ def event(kind: str, t: float, **facts: Any) -> dict[str, Any]:
     return {"event": kind, "t": t, **facts}
 
 
+def test_the_run_keeps_its_name() -> None:
+    assert make("mine", CLUSTER, is_local=False, now=0.0).to_dict()["run"] == "mine"
+
+
 def names(timeline: Timeline) -> dict[str, float]:
     return {phase.name: round(phase.seconds, 6) for phase in timeline.phases}
 

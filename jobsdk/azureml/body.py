@@ -140,16 +140,16 @@ def _resources(given: JobResourceConfiguration, is_here: bool) -> dict[str, Any]
     """The resources that were given; Azure ML's own defaults are left to it."""
     if not given.is_given and not is_here:
         return None
-    properties = {
+    properties = {  # of two names for one property the second counts, also where it is empty
         _PROPERTY_NAMES.get(name.lower(), name): value
-        for name, value in _plain(given.properties or {}).items()
-        if not name.startswith("_")  # such a key never leaves azure-ai-ml
+        for name, value in (given.properties or {}).items()
+        if value is not None and not name.startswith("_")  # such a key never leaves azure-ai-ml
     }
     listed = isinstance(given.docker_args, list) and bool(given.docker_args)
     body = {
         "instanceCount": given.instance_count if given.is_count_given else None,
         "instanceType": given.instance_type,
-        "properties": {**properties, **(_LOCAL if is_here else {})},
+        "properties": {**_plain(properties), **(_LOCAL if is_here else {})},
         "shmSize": given.shm_size,
         "dockerArgsList" if listed else "dockerArgs": given.docker_args,
         # With a list of Docker's arguments, azure-ai-ml leaves these two out.

@@ -31,3 +31,13 @@ class Autopsy:
         found["ports"] = sorted({port for ports in (facts.ports[0], *facts.ports[1:8]) for port in ports})
         words = failure.last_words(log)
         return dict(words, evidence=found, matched=restarts.matches(self._plan, log))
+
+    def before(self, stopped_at: float, pid: int, log: str, code: int, signum: int) -> Dict[str, Any]:
+        """The same of a process that had failed and was on its way out when it was told to end, with `failed_before`:
+        when it wrote its last. Empty for one that had not failed."""
+        try:
+            written = os.stat(log).st_mtime
+        except OSError:
+            return {}
+        words = self.of(pid, log, code, signum) if written < stopped_at else {}
+        return dict(words, failed_before=written) if words.get("error") else {}

@@ -12,13 +12,14 @@ from . import contract, events, exits, fabric, layout, metrics, network, plan_fi
 from .channel import Message
 from .control import HEARTBEAT_TIMEOUT, ControlServer, Peer
 from .inquiry import Answer, Inquiries
+from .judge import Judge, Verdict
 from .loop import Loop
 from .rendezvous import Rendezvous
 from .rounds import Round
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from .ray_cluster import Assembly
-    from .secrets import Redactor
+    from .restarts import Decision
     from .shell_relay import Relay
 
 #: Seconds between the first failure and the end of all: failures that caused it, or that it caused, show themselves.
@@ -73,13 +74,9 @@ class Coordinator:
         self._hosts: Dict[int, str] = dict(enumerate(settings.hosts or ()))
         self._round = Round(settings.restart)
         self._phase = GATHERING
-        self._used = settings.used
-        self._secrets: Optional[Redactor] = None
+        self._judge = Judge(plan, settings.run_dir, settings.restart, settings.used)
         self._relay: Optional[Relay] = None
         self._assembly: Optional[Assembly] = None
-        self._restarts: List[Dict[str, Any]] = []
-        if settings.restart:
-            self._restarts = [event["summary"] for event in events.of(settings.run_dir, "restart")]
         self._pause = loop.later(0.0, lambda: None)
         members = plan["nodes"] * (2 if contract.has_shell(plan) else 1)  # each may be asked for a launcher's daemon
         if plan["distribution"].get("launcher", "direct") != "direct":
@@ -215,9 +212,7 @@ class Coordinator:
             if self._phase == RUNNING and number not in self._round.ends and self._round.reason is None:
                 node = contract.node_of(self._plan, number)
                 text = "rank %d on node %d vanished: %s" % (number, node, why)
-                record = {"t": time.time(), "node": node, "rank": number, "exit_code": 1, "class": "vanished",
-                          "message": text}  # fmt: skip
-                self._fail(record)
+                self._blame("vanished", text, node, rank=number, exit_code=1)
             return
         if number not in self._nodes or self._peers.get(number) is not peer:
             return  # a forerunner of the one that has joined since
@@ -233,8 +228,7 @@ class Coordinator:
             return  # another one is asked for when the nodes are gathered
         elif number not in self._round.quiet or self._has_work(number):
             text = "node %d (%s) is lost: %s" % (number, host, why)
-            self._fail({"t": time.time(), "node": number, "rank": None, "exit_code": exits.LOST, "class": "node_lost",
-                        "message": text, "host": host})  # fmt: skip
+            self._blame("node_lost", text, number, host=host)
             self._is_quiet(number)
 
     def _left_while_gathering(self, node: int) -> None:
@@ -250,22 +244,20 @@ class Coordinator:
 
     def lost(self, node: int, message: str) -> None:
         """Whoever looks after the bootstraps has gone: stop everything, and say so in the report."""
-        self._fail({"t": time.time(), "node": node, "rank": None, "exit_code": exits.LOST, "class": "node_lost",
-                    "message": message, "final": True})  # fmt: skip
+        self._blame("node_lost", message, node, final=True)
         if node not in self._nodes:
             self._round.quiet.add(node)
 
     def never_joined(self, node: int, code: Optional[int]) -> None:
         """The bootstrap of a node has ended (with that code) without joining."""
-        text, said = "the bootstrap of node %d ended before it joined" % node, events.said_by(self._run_dir, node)
-        cause = {"t": time.time(), "node": node, "rank": None, "exit_code": exits.LOST, "class": "never_started",
-                 "message": text, "final": True}  # fmt: skip
+        said = events.said_by(self._run_dir, node)
         if code == exits.PREEMPTED:
             text = "node %d was told to end by SIGTERM before it joined" % node
-            cause.update({"exit_code": exits.PREEMPTED, "class": "preempted", "message": text, "final": False})
+            self._blame("preempted", text, node, exit_code=code)
         elif said is not None:
-            cause.update({"exit_code": said["exit_code"], "class": "bootstrap_error", "message": said["message"]})
-        self._fail(cause)
+            self._blame("bootstrap_error", said["message"], node, exit_code=said["exit_code"], final=True)
+        else:
+            self._blame("never_started", "the bootstrap of node %d ended before it joined" % node, node, final=True)
 
     def has_joined(self, node: int, pid: int) -> bool:
         """Whether that process once joined for the node."""
@@ -313,8 +305,7 @@ class Coordinator:
         )  # fmt: skip
 
     def _not_assembled(self, text: str, missing: List[int]) -> None:
-        self._fail({"t": time.time(), "node": missing[0], "rank": None, "exit_code": exits.LOST, "class": "ray_missing",
-                    "message": text, "host": self._hosts.get(missing[0])})  # fmt: skip
+        self._blame("ray_missing", text, missing[0], host=self._hosts.get(missing[0]))
 
     def _tell_nodes(self, node: Optional[int], message: Message) -> None:
         """One node, or all of them."""
@@ -341,9 +332,7 @@ class Coordinator:
         return agreement.devices
 
     def _rendezvous_failed(self, text: str, missing: List[int]) -> None:
-        self._fail({"t": time.time(), "node": missing[0], "rank": None, "exit_code": exits.LOST,
-                    "class": "never_started", "message": text, "host": self._hosts.get(missing[0]),
-                    "final": True})  # fmt: skip
+        self._blame("never_started", text, missing[0], host=self._hosts.get(missing[0]), final=True)
 
     def _has_work(self, node: int) -> bool:
         """Whether ranks of a node have not ended; a launcher may have started them from another node."""
@@ -398,13 +387,17 @@ class Coordinator:
             return  # what goes wrong while the job is being stopped for another reason is no cause of anything
         self._round.failures.append(cause)
         self._round.matched.update(cause.get("matched") or ())
-        from . import causes, report
+        from . import causes
 
-        text = self._redactor().text(report.judged(self._plan, cause)["message"])
         self._event("failure", t=cause["t"], node=cause.get("node"), rank=cause.get("rank"),
-                    exit_code=cause["exit_code"], message=text)  # fmt: skip
+                    exit_code=cause["exit_code"], message=self._judge.words(cause))  # fmt: skip
         failed, hold = self._round, HOLD if causes.speaks_for_itself(cause) else LONG_HOLD
         self._loop.later(hold, lambda: self._stop("failure") if failed is self._round else None)
+
+    def _blame(self, kind: str, message: str, node: Optional[int], exit_code: int = exits.LOST, **more: Any) -> None:
+        """What no process said of itself has gone wrong; `kind` is its class."""
+        cause = {"t": time.time(), "node": node, "rank": None, "exit_code": exit_code, "class": kind}
+        self._fail(dict(cause, message=message, **more))
 
     def _hangs(self, answer: Answer) -> None:
         from . import inquiry
@@ -415,8 +408,7 @@ class Coordinator:
         text = "no rank wrote output or used the processor for %g s" % self._plan["hang_timeout_s"]
         if where:
             text += ": " + "; ".join(where[:3])
-        self._fail({"t": time.time(), "node": None, "rank": None, "exit_code": exits.TIMED_OUT, "class": "hang",
-                    "message": text, "stacks": where})  # fmt: skip
+        self._blame("hang", text, None, exit_code=exits.TIMED_OUT, stacks=where)
 
     def _time_is_up(self) -> None:
         from . import inquiry, report
@@ -439,7 +431,7 @@ class Coordinator:
         if self._assembly is not None:
             self._assembly.close()
         if reason != "complete":
-            self._event("stopping", reason=reason, message=self._likely_cause())
+            self._event("stopping", reason=reason, message=self._judge.likely(self._round))
         self._tell_to_stop()
         if self._phase == PAUSING:
             self._round.quiet.update(self._nodes)
@@ -456,23 +448,6 @@ class Coordinator:
             again = lambda: self._tell_to_stop() if now is self._round else None  # noqa: E731
             self._loop.later(self._plan["grace_s"] / 2, again)
 
-    def _likely_cause(self) -> Optional[str]:
-        """What the report will most likely say: to be told at once, while ranks may still need their grace time."""
-        if not self._round.failures:
-            return None
-        from . import report
-
-        message = report.outcome(self._plan, "failure", self._round.ends, self._round.failures).message
-        return self._redactor().text(message)
-
-    def _redactor(self) -> Redactor:
-        """What keeps secrets out of all that is written down; made when something first fails."""
-        if self._secrets is None:
-            from . import secrets
-
-            self._secrets = secrets.redactor(self._plan, os.environ)
-        return self._secrets
-
     def _check_end(self) -> None:
         if self._phase == OVER:
             return
@@ -483,43 +458,25 @@ class Coordinator:
     # -- how it ended --------------------------------------------------------------------------------------------
 
     def _round_ended(self) -> None:
-        from . import report, restarts
-
         now = self._round
-        outcome = report.outcome(self._plan, now.reason, now.ends, now.failures)
-        if outcome.cause is not None:
-            outcome = outcome._replace(**self._redactor().data(outcome._asdict()))
-        why = ""
-        is_final = now.reason not in (None, "failure") or any(one.get("final") for one in now.failures)
-        if outcome.cause is not None and not is_final:
-            used = restarts.Used(*(self._used or ()))
-            decision = restarts.decide(self._plan, outcome.cause, sorted(now.matched), used)
-            why = decision.why
-            if decision.again and self._can_go_on():
-                self._used = decision.used
-                self._start_again(outcome.cause, decision)
-                return
-            if decision.again:
-                why = "not restarted: node 0 itself was taken away"
-        if outcome.status == "Preempted" and 0 in now.leaving and self._settings.judged:
-            self._event("left", report=self._report(outcome, why, time.time()))
+        verdict = self._judge.of(now, can_go_on=self._can_go_on())
+        if verdict.again is not None and verdict.outcome.cause is not None:
+            self._start_again(verdict.outcome.cause, verdict.again)
+        elif verdict.outcome.status == "Preempted" and 0 in now.leaving and self._settings.judged:
+            self._event("left", report=self._report(verdict, time.time()))
             self._leave_job()
         else:
-            self._finish(outcome, why)
+            self._finish(verdict)
 
     def _can_go_on(self) -> bool:
         """Whether this very node stays, or somebody will start the job again."""
         return 0 not in self._round.leaving or self._settings.returns
 
-    def _start_again(self, cause: Message, decision: Any) -> None:
-        from . import restarts
-
-        self._restarts.append(dict(restarts.summary(cause), time=cause["time"], decision=decision.why,
-                                   round=self._round.number))  # fmt: skip
+    def _start_again(self, cause: Message, decision: Decision) -> None:
+        summary = self._judge.note_restart(cause, decision, self._round.number)
         number = self._round.number + 1
         self._event("restart", restart=number, decision=decision.why, message=cause["message"], used=decision.used,
-                    delay=decision.delay, summary=self._restarts[-1],
-                    handed_over=0 in self._round.leaving)  # fmt: skip
+                    delay=decision.delay, summary=summary, handed_over=0 in self._round.leaving)  # fmt: skip
         leaving, self._round = self._round.leaving, Round(number)
         self._close_relay()
         if 0 in leaving:
@@ -559,10 +516,10 @@ class Coordinator:
                 self._asked += 1
                 self._settings.replace(node)
 
-    def _finish(self, outcome: Any, why: str) -> None:
+    def _finish(self, verdict: Verdict) -> None:
         self._phase = OVER
-        ended = time.time()
-        content = self._report(outcome, why, ended)
+        outcome, ended = verdict.outcome, time.time()
+        content = self._report(verdict, ended)
         metrics.finish(content["run"], self._run_dir, outcome.status, ended)
         events.write_report(self._run_dir, content)
         plan_file.forget_secrets(self._run_dir)
@@ -570,11 +527,8 @@ class Coordinator:
         self._server.broadcast({"type": "finish", "exit_code": outcome.exit_code})
         self._leave(outcome.exit_code)
 
-    def _report(self, outcome: Any, why: str, ended: float) -> Dict[str, Any]:
-        from . import report
-
-        times = {"started": self._started_at or self._begun, "stopped": self._round.stopped_at, "ended": ended}
-        return report.content(self._plan, outcome, self._round.ends, times, why, self._restarts)
+    def _report(self, verdict: Verdict, ended: float) -> Dict[str, Any]:
+        return self._judge.report(verdict, self._round, self._started_at or self._begun, ended)
 
     def _leave(self, exit_code: int) -> None:
         """The others close once they have read the last word; node 0's own connection is ours to close."""

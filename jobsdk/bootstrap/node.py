@@ -403,30 +403,20 @@ class NodeAgent:
         if child.process is None:
             self._launcher_ended(pid, child, code, signum, failed)
             return
-        message = {
+        message: Dict[str, Any] = {
             "t": self._client.now(), "node": self._node.rank, "rank": child.process.rank, "pid": pid,
             "exit_code": code, "signal": signum, "stopped": self._signalled, "started": child.started,
             "host": self._host,
         }  # fmt: skip
         if failed:
             message.update(self._last_words(pid, child.log, code, signum))
-        elif self._stopped_at is not None and signum == signal.SIGTERM:
-            message.update(self._failed_before(pid, child.log, code, signum))
+        elif self._stopped_at is not None and signum == signal.SIGTERM and self._autopsy is not None:
+            message.update(self._autopsy.before(self._stopped_at, pid, child.log, code, signum))
+            if "failed_before" in message:
+                message["failed_before"] += self._client.now() - time.time()
         self._send("rank_ended", **message)
         if failed:
             self._stop_soon(message)
-
-    def _failed_before(self, pid: int, log: str, code: int, signum: int) -> Dict[str, Any]:
-        """What a rank wrote that had failed and was still on its way out when it was told to end."""
-        try:
-            written = os.stat(log).st_mtime
-        except OSError:
-            return {}
-        if self._stopped_at is None or written >= self._stopped_at:
-            return {}
-        words = self._last_words(pid, log, code, signum)
-        at = self._client.now() - time.time() + written
-        return dict(words, failed_before=at) if words["error"] else {}
 
     def _launcher_ended(self, pid: int, child: _Child, code: int, signum: Optional[int], failed: bool) -> None:
         if self._ray is not None and self._ray.pid == pid and not self._signalled:
@@ -568,20 +558,8 @@ def run(plan: Dict[str, Any], node: Node) -> int:
         events.append(
             node.run_dir, "failure", node=node.rank, rank=None, exit_code=exits.NOT_STARTED, message=text, alone=True
         )
-        if node.rank == 0 and node.lifeline is None:  # nobody else will write one
-            _report(plan, node, text)
+        if node.rank == 0 and node.lifeline is None:  # nobody else will write a report
+            from . import unled
+
+            unled.write_end(node.run_dir, plan, "Failed", exits.NOT_STARTED, text, 0, time.time())
         return exits.NOT_STARTED
-
-
-def _report(plan: contract.Plan, node: Node, text: str) -> None:
-    """report.json of a job that node 0 could not even begin."""
-    from . import report
-
-    now = time.time()
-    record = {"node": 0, "rank": None, "host": socket.gethostname(), "exit_code": exits.NOT_STARTED, "message": text,
-              "class": "bootstrap_error", "t": now}  # fmt: skip
-    cause = dict(report.judged(plan, record), ranks=[])
-    times = {"started": now, "stopped": None, "ended": now}
-    content = report.content(plan, report.Outcome("Failed", exits.NOT_STARTED, text, cause), {}, times, "", [])
-    events.write_json(node.run_dir + "/report.json", content)
-    events.append(node.run_dir, "ended", status="Failed", exit_code=exits.NOT_STARTED, message=text)

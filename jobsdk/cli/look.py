@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobsdk.cli.options import run_name
-from jobsdk.cli.output import output_option, show_record, show_table
+from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
 from jobsdk.client import JobOperations
 
@@ -48,6 +48,8 @@ def metrics(name: str, form: str) -> None:
     table = JobOperations().metrics(name)
     if form == "table":
         show_table(COLUMNS, table.summary(), ("AT", "RANKS", "POINTS"))
+        if not len(table):
+            say(f"nothing has been reported in run {name}: jobsdk.train.report() or MLflow would do it")
     elif form == "csv":
         import csv
         import sys
@@ -127,7 +129,6 @@ def logs(name: str, ranks: str | None, follow: bool, tail: int | None) -> None:
 @click.pass_context
 def wait(context: click.Context, name: str, timeout: float | None) -> None:
     """Wait for a run's end, and exit with its code."""
-    from jobsdk.cli.output import say
     from jobsdk.cli.streaming import finish
 
     try:

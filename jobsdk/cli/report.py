@@ -8,6 +8,7 @@ import click
 
 from jobsdk.cli.options import run_name
 from jobsdk.client import JobOperations
+from jobsdk.errors import JobsdkError
 
 
 @click.command()
@@ -24,5 +25,9 @@ def report(name: str, file: Path) -> None:
 
     run = JobOperations().get(name)
     run.state()  # brings logs and events here
-    file.write_text(document(run), "utf-8")
+    try:
+        file.write_text(document(run), "utf-8")
+    except OSError as error:
+        wrong = f"the report cannot be written to {file}: {error.strerror}"
+        raise JobsdkError(f"{wrong}. Fix: --html with a file in a folder that there is") from None
     click.echo(file)

@@ -73,7 +73,8 @@ class AzureMlCompute(Compute):
             launcher = translation.launcher(laid_out, self.settings)
             found = [one for one in found if not scaling.is_said_here(one)]
             found += scaling.findings(self.name, job, launcher, self.machine(job))
-        return [*self._judge_environment(job, build_env), *found]
+        others = job_rules.of_other_computes(self.name, job, [path])  # properties of no type of ours are Azure's own
+        return [*self._judge_environment(job, build_env), *found, *(one for one in others if one.is_error)]
 
     def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
         from jobsdk.job.secret_rules import without

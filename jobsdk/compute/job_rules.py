@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import importlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import layout
 from jobsdk.errors import ValidationError
 from jobsdk.job.distribution import RayDistribution
-from jobsdk.job.findings import Finding, show
+from jobsdk.job.findings import Finding, nearest, show
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -22,10 +23,13 @@ _OF_RAY_START = {
     "--port": "set distribution.port",
     "--temp-dir": "set RAY_TMPDIR in environment_variables",
 }
-_OF_NEW_CLUSTERS = (
-    *("port", "include_dashboard", "dashboard_port"),
-    *("head_node_additional_args", "worker_node_additional_args"),
-)
+#: The modules that say what a job may set for a type of compute, in `resources.properties.TYPE`.
+_OF_JOBS = {
+    "slurm": "jobsdk.compute.slurm.settings",
+    "kubernetes": "jobsdk.compute.kubernetes.settings",
+    "azureml": "jobsdk.azureml.settings",
+    "ray": "jobsdk.compute.ray.settings",
+}
 
 
 def is_in_a_cloud(uri: str | None) -> bool:
@@ -59,8 +63,8 @@ def of_ray_cluster(compute: str, job: CommandJob) -> Iterator[Finding]:
             yield Finding("error", ("distribution", name), problem, fix)
     if given.address is None:
         return
-    for name in _OF_NEW_CLUSTERS:
-        if getattr(given, name) is not None:
+    for name in RayDistribution._fields:
+        if name not in ("type", "address") and getattr(given, name) is not None:
             message = "has no effect: with an address no cluster is started"
             yield Finding("warning", ("distribution", name), message, "remove it, or remove distribution.address")
     if (job.resources.instance_count or 1) > 1:
@@ -111,7 +115,6 @@ def unheeded_fields(compute: str, job: CommandJob, heeded: Collection[Path] = ()
         ("resources", "shm_size"): resources.shm_size is not None,
         ("resources", "docker_args"): bool(resources.docker_args),
         ("resources", "locations"): bool(resources.locations),
-        ("resources", "properties"): bool(resources.properties),
         ("resources", "max_instance_count"): resources.max_instance_count is not None,
         ("services",): bool(job.services),
         ("queue_settings",): job.queue_settings is not None,
@@ -120,6 +123,31 @@ def unheeded_fields(compute: str, job: CommandJob, heeded: Collection[Path] = ()
     for path, is_given in given.items():
         if is_given and path not in heeded:
             yield Finding("warning", path, f"has no effect on the compute {compute}")
+    yield from of_other_computes(compute, job, heeded)
+
+
+def of_other_computes(compute: str, job: CommandJob, heeded: Collection[Path] = ()) -> Iterator[Finding]:
+    """What is wrong in the settings that a job has for other types of compute than the one where it goes, which is
+    heard here and not first there; and warnings for those of no type at all."""
+    for name, own in (job.resources.properties or {}).items():
+        path = ("resources", "properties", str(name))
+        if path in heeded or own is None:
+            continue
+        if name not in _OF_JOBS:
+            near = nearest(name, _OF_JOBS)
+            fix = f"did you mean {near!r}?" if near else ""
+            yield Finding("warning", path, f"has no effect on the compute {compute}", fix)
+        elif not isinstance(own, Mapping):
+            yield Finding("error", path, "must be a mapping of settings")
+        else:
+            for setting, words in _mistakes(name, own):
+                yield Finding("error", (*path, str(setting)), words)
+
+
+def _mistakes(kind: str, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """What is wrong in a job's settings for a type of compute: (setting, words)."""
+    module = importlib.import_module(_OF_JOBS[kind])
+    return module.mistakes_of_job(own) if kind == "slurm" else module.mistakes(own, of_job=True)  # type: ignore[no-any-return]
 
 
 def unheeded_scaling(compute: str, job: CommandJob, heeded: Collection[str] = ()) -> Iterator[Finding]:

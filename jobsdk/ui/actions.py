@@ -11,6 +11,7 @@ from jobsdk.errors import JobsdkError
 from jobsdk.run import Run
 from jobsdk.runs import RunFolder
 from jobsdk.ui.zipped import zipped
+from jobsdk.views.ranks import layout_text
 
 
 def facts(folder: RunFolder) -> dict[str, Any]:
@@ -18,7 +19,8 @@ def facts(folder: RunFolder) -> dict[str, Any]:
     run = Run(folder)
     names = ("name", "display_name", "description", "experiment_name", "compute", "command", "distribution", "nodes")
     found: dict[str, Any] = {name: getattr(run, name) for name in names}
-    return found | {"processes": run.processes, "tags": run.tags, "folder": str(folder.path)}
+    shape = {"processes": run.processes, "layout": layout_text(run.nodes, run.processes)}
+    return found | shape | {"tags": run.tags, "folder": str(folder.path)}
 
 
 def native(folder: RunFolder) -> dict[str, Any]:

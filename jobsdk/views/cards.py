@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jobsdk.bootstrap.wording import duration_text
 from jobsdk.views.grid import badge, grid
 from jobsdk.views.markup import Markup, card, facts, joined, tag
-from jobsdk.views.ranks import RankState
+from jobsdk.views.ranks import RankState, layout_text
 
 if TYPE_CHECKING:
     from jobsdk.explain import Explanation
@@ -60,8 +60,7 @@ def of_job(job: CommandJob) -> Markup:
 
 
 def _layout(explained: Explanation) -> str:
-    nodes, size = explained.plan["nodes"], len(explained)
-    return f"{nodes} node{'s' * (nodes != 1)}, {size} process{'es' * (size != 1)}"
+    return layout_text(explained.plan["nodes"], len(explained))
 
 
 def _places(explained: Explanation) -> Markup:
@@ -124,11 +123,11 @@ def of_explanation(explained: Explanation) -> Markup:
 
 def of_run(run: Run, summary: dict[str, Any], states: Sequence[RankState], lines: Sequence[str], result: str) -> Markup:
     """How a run goes: `summary` and `states` are of `Watched`, `lines` the last ones, `result` what came of it."""
-    begun, until = summary["started"], summary["ended"] or summary["now"]
+    begun, until, restarts = summary["started"], summary["ended"] or summary["now"], summary["restarts"]
     words = [
-        f"{run.nodes} nodes, {run.processes} processes on {run.compute}",
+        f"{layout_text(run.nodes, run.processes)} on {run.compute}",
         duration_text(until - begun if summary["is_over"] else int(until - begun)) if begun else None,
-        f"restarted {summary['restarts']} times" if summary["restarts"] else None,
+        f"restarted {restarts} time{'s' * (restarts != 1)}" if restarts else None,
         summary["message"] if not summary["card"] else None,
     ]
     percent = None if summary["is_over"] else progress([*lines, *summary["bars"]])

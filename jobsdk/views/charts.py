@@ -13,11 +13,11 @@ _LABELS, _WIDTH, _ROW = 110, 760, 22
 _MOST = 400  # points of a curve that are drawn
 _RANKS = 8  # whose points are drawn
 _CURVES = 60  # metrics that are drawn
-_NAME = 50  # characters of a metric's name
+_NAME = 40  # characters of a metric's name, for which there is room
 
 
 def timeline(found: Timeline) -> Markup:
-    """A bar for each phase where it lies in the whole."""
+    """A bar for each phase where it lies in the whole. It scrolls where the window is too narrow for it."""
     begin, whole = found.phases[0].begin if found.phases else 0.0, found.seconds or 1.0
     scale = (_WIDTH - _LABELS - 150) / whole
     rows = []
@@ -44,19 +44,19 @@ def timeline(found: Timeline) -> Markup:
             )
         )
     height = len(found.phases) * _ROW + 2
-    return tag(
+    drawn = tag(
         "svg", *rows, viewBox=f"0 0 {_WIDTH} {height}", width=_WIDTH, height=height, role="img",
         aria_label="launch timeline",
     )  # fmt: skip
+    return tag("div", drawn, class_="wide")
 
 
 def curve(name: str, points: Sequence[Point]) -> Markup:
-    """A metric over its steps, a line for each of the first ranks; of many points an even choice."""
+    """A metric over its steps, a line for each of the first ranks; of many points those that stand out."""
     ranks: dict[int, list[Point]] = {}
     for point in sorted(point for point in points if isfinite(point.value)):
         ranks.setdefault(point.rank or 0, []).append(point)
-    chosen = [ranks[rank] for rank in sorted(ranks)[:_RANKS]]
-    lines = [line[:: max(1, len(line) // _MOST)] + line[-1:] for line in chosen]
+    lines = [_thinned(ranks[rank]) for rank in sorted(ranks)[:_RANKS]]
     drawn = [point for line in lines for point in line]
     width, height, left, top = 360, 160, 66, 22
     if not drawn:
@@ -66,26 +66,38 @@ def curve(name: str, points: Sequence[Point]) -> Markup:
 
     def place(x: float, y: float) -> str:
         across = (x - first) / ((last - first) or 1) * (width - left - 8)
-        up = (y - low) / ((high - low) or 1) * (height - top - 24)
+        up = ((y - low) / (high - low) if high > low else 0.5) * (height - top - 24)
         return f"{left + across:.1f},{height - 22 - up:.1f}"
 
+    levels = [(high, top + 8), (low, height - 22)] if high > low else [(low, (top + height - 18) // 2)]
     return tag(
         "svg",
         tag("title", name),
         tag("text", name if len(name) <= _NAME else name[: _NAME - 1] + "…", x=left, y=14),
         tag("line", x1=left, x2=left, y1=top, y2=height - 22, class_="axis"),
         tag("line", x1=left, x2=width - 8, y1=height - 22, y2=height - 22, class_="axis"),
-        tag("text", f"{high:.4g}", x=left - 6, y=top + 8, text_anchor="end", class_="dim"),
-        tag("text", f"{low:.4g}", x=left - 6, y=height - 22, text_anchor="end", class_="dim"),
+        *(tag("text", f"{value:.4g}", x=left - 6, y=y, text_anchor="end", class_="dim") for value, y in levels),
         tag("text", first, x=left, y=height - 6, class_="dim"),
-        tag("text", last, x=width - 8, y=height - 6, text_anchor="end", class_="dim"),
+        tag("text", last, x=width - 8, y=height - 6, text_anchor="end", class_="dim") if last > first else None,
         *(
-            tag("polyline", points=" ".join(place(point.step, point.value) for point in line), class_="line",
-                opacity=None if number == 0 else 0.4)
+            tag("polyline", points=" ".join(place(point.step, point.value) for point in (*line, line[-1])),
+                class_="line" if len(line) > 1 else "line dot", opacity=None if number == 0 else 0.4)
             for number, line in enumerate(lines)
         ),
         viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label=f"curve of {name}",
     )  # fmt: skip
+
+
+def _thinned(line: list[Point]) -> list[Point]:
+    """Of many points the lowest and the highest of each stretch, so that no peak is lost, and both ends."""
+    if len(line) <= _MOST:
+        return line
+    size = -(-len(line) // (_MOST // 2))
+    kept = [line[0]]
+    for at in range(0, len(line), size):
+        part = sorted(line[at : at + size], key=lambda point: point.value)
+        kept += sorted({part[0], part[-1]})
+    return [*kept, line[-1]]
 
 
 def curves(metrics: dict[str, list[Point]]) -> Markup:

@@ -58,9 +58,11 @@ table { border-collapse: collapse; } th, td { text-align: left; padding: .15rem 
 .stopped { background: var(--stopped); } .running { background: var(--running); }
 svg { max-width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: var(--fg); }
 svg .dim { fill: var(--dim); } svg .line { fill: none; stroke: var(--running); stroke-width: 1.5; }
-svg .axis { stroke: var(--line); } svg rect { fill: var(--running); } svg rect.unattributed { fill: var(--waiting); }
+svg .axis { stroke: var(--line); } svg .dot { stroke-width: 7; stroke-linecap: round; }
+svg rect { fill: var(--running); } svg rect.unattributed { fill: var(--waiting); }
+.wide { overflow-x: auto; } .wide svg { max-width: none; }
 details > summary { cursor: pointer; margin: .3rem 0; }
-.curves { display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); gap: 1rem; }
+.curves { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr)); gap: 1rem; }
 .bar { background: var(--line); border-radius: 4px; height: .5rem; max-width: 24rem; overflow: hidden; }
 .bar > div { background: var(--running); height: 100%; }
 """

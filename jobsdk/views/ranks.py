@@ -93,6 +93,11 @@ class Ranks:
         )
 
 
+def layout_text(nodes: int, processes: int) -> str:
+    """`2 nodes, 4 processes`."""
+    return f"{nodes} node{'s' * (nodes != 1)}, {processes} process{'es' * (processes != 1)}"
+
+
 def counted(states: Iterable[RankState]) -> dict[str, int]:
     """How many ranks are in each state that any is in, the worst first."""
     found = [state.state for state in states]

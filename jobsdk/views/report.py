@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import datetime
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jobsdk import __version__, card, timeline
 from jobsdk.bootstrap import layout
+from jobsdk.bootstrap.wording import duration_text
 from jobsdk.explain import Explanation
 from jobsdk.run import Run
+from jobsdk.runs import State
 from jobsdk.views import charts
 from jobsdk.views.grid import badge, grid
 from jobsdk.views.markup import STYLE, Markup, facts, joined, tag, text
 from jobsdk.views.merged import shown
-from jobsdk.views.ranks import Ranks, RankState, counted
+from jobsdk.views.ranks import Ranks, RankState, counted, layout_text
 from jobsdk.views.watched import last_line
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -75,8 +78,9 @@ def _head(run: Run, states: Sequence[RankState]) -> Markup:
         "message": state.message,
         "exit code": state.exit_code,
         "compute": run.compute,
-        "layout": f"{run.nodes} nodes, {run.processes} processes, {run.distribution or 'no distribution'}",
+        "layout": f"{layout_text(run.nodes, run.processes)}, {run.distribution or 'no distribution'}",
         "ranks": ", ".join(f"{count} {name}" for name, count in counted(states).items()),
+        "took": _took(state),
         "created": run.creation_context.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
         "restarts": state.restarts or None,
         "experiment": run.experiment_name,
@@ -86,6 +90,13 @@ def _head(run: Run, states: Sequence[RankState]) -> Markup:
     }
     name = tag("p", run.name, class_="dim") if run.name != run.display_name else None
     return joined([tag("h1", run.display_name, " ", badge(state.status)), name, facts(values)])
+
+
+def _took(state: State) -> str | None:
+    if state.started is None:
+        return None
+    passed = (state.ended or time.time()) - state.started
+    return duration_text(passed) + ("" if state.is_terminal else " so far")
 
 
 def _cause(run: Run) -> Markup | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobsdk import Input, from_azure, load_job, to_azure
@@ -71,6 +71,13 @@ def test_the_job_files_of_the_repository_are_sent_as_they_are_shown(path: Path, 
 @pytest.mark.timeout(900)  # half a minute of one core, which may be shared with many
 @settings(_SETTINGS, max_examples=500)
 @given(strategies.jobs())
+@example(
+    {
+        "command": "x",
+        "environment": "azureml:e:1",
+        "resources": {"properties": {"aisupercomputer": [1], "singularity": {}}},
+    }
+)
 def test_any_job_has_the_body_that_azure_ai_ml_sends(azure: Captured, folder: Path, data: dict[str, object]) -> None:
     from azure.ai.ml import load_job as load_theirs
 

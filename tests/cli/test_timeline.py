@@ -16,9 +16,25 @@ def test_the_phases_of_a_run(jobsdk: Jobsdk) -> None:
     assert shown.out.splitlines()[0].startswith("submit ")
     assert "slowest node: " in shown.out
     found = json.loads(jobsdk("job", "timeline", "timed", "-o", "json").out)
+    assert found["run"] == "timed"
     assert found["is_over"]
     assert abs(sum(phase["seconds"] for phase in found["phases"]) - found["seconds"]) < 0.001
     assert found["unattributed"] == 0
+
+
+def test_a_report_that_cannot_be_written_says_where_it_can(jobsdk: Jobsdk) -> None:
+    jobsdk("job", "create", "-f", "job.yml", "--name", "told", "--wait")
+    shown = jobsdk("job", "report", "told", "--html", "nowhere/x.html")
+    assert shown.code == 2
+    assert "error: the report cannot be written to nowhere/x.html: No such file or directory. Fix: --html " in shown.err
+
+
+def test_a_run_that_has_reported_nothing(jobsdk: Jobsdk) -> None:
+    jobsdk("job", "create", "-f", "job.yml", "--name", "silent", "--wait")
+    shown = jobsdk("job", "metrics", "silent")
+    assert shown.out.startswith("METRIC ")
+    assert "nothing has been reported in run silent: jobsdk.train.report()" in shown.err
+    assert jobsdk("job", "metrics", "silent", "-o", "csv").err == ""
 
 
 @pytest.mark.parametrize("words", [["timeline", ""], ["show", "-n", ""], ["report", "", "--html", "x.html"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -164,7 +165,7 @@ def test_keys_lead_through_the_page(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#rank-3")).to_be_focused()
     expect(page.locator("#hint")).to_contain_text("rank 3: completed")
     page.keyboard.press("Enter")
-    expect(page.locator("#lines")).to_have_text("1 lines")
+    expect(page.locator("#lines")).to_have_text("1 line")
     page.locator("#tab-log").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
@@ -204,10 +205,59 @@ def test_the_logs_of_earlier_starts_can_be_seen(page: Page, tmp_path: Path) -> N
     run = MLClient().jobs.create_or_update(job).wait(60)
     go(page, run.name)
     expect(page.locator("#rows")).to_have_text(re.compile(r"0start 1\s*02%\|"))
+    expect(page.locator("#message")).to_have_text(re.compile(r"all 1 ranks .* · ran for .* s · restarted 1 time$"))
+    expect(page.locator("#facts")).to_contain_text("1 node, 1 process,")
     page.locator("#start").select_option("start 1 of 2")
     expect(page.locator("#rows")).to_have_text(re.compile(r"0start 0\s*02%\|"))
     page.locator("#start").select_option("latest start")
     expect(page.locator("#rows")).to_contain_text("start 1")
+
+
+def test_a_run_that_there_is_not_offers_nothing(browser: object, address: str) -> None:
+    one = browser.new_page()  # type: ignore[attr-defined]
+    one.goto(address)
+    one.wait_for_url(lambda url: "token" not in url)
+    go(one, "nosuch")
+    expect(one.locator("#trouble")).to_contain_text("there is no run named 'nosuch'")
+    expect(one.locator("#run")).to_be_hidden()
+    one.close()
+
+
+def test_a_run_that_is_deleted_while_it_is_looked_at(page: Page, tmp_path: Path) -> None:
+    run = submit(tmp_path, "wait")
+    go(page, run.name)
+    expect(page.locator("#status")).to_have_text("Running")
+    away = run.folder.path.rename(tmp_path / "away")
+    expect(page.locator("#status")).to_have_text("Deleted")
+    expect(page.locator("#trouble")).to_have_text("this run has been deleted")
+    expect(page.locator("#actions")).to_be_hidden()
+    away.rename(run.folder.path)
+    run.cancel().wait(60)
+
+
+def test_long_names_of_metrics_and_the_timeline_in_a_narrow_window(page: Page, tmp_path: Path) -> None:
+    run = submit(tmp_path, "end").wait(60)
+    reports = Path(layout.reports(str(run.folder.path), 0, 0, 0))
+    reports.write_text(
+        reports.read_text() + json.dumps({"t": 1, "step": 1, "metrics": {"a/long/name" * 9: 0.25}}) + "\n"
+    )
+    page.set_viewport_size({"width": 380, "height": 800})
+    go(page, run.name + "#metrics")
+    value = page.get_by_role("cell", name="0.25", exact=True)
+    expect(value).to_be_visible()
+    assert value.bounding_box()["height"] < 30  # type: ignore[index]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    page.get_by_role("tab", name="Timeline").click()
+    expect(page.locator("#timeline svg")).to_be_visible()
+    assert page.locator("#timeline svg").bounding_box()["width"] == 760  # type: ignore[index]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+def test_the_list_tells_runs_of_one_title_apart(page: Page, tmp_path: Path) -> None:
+    runs = [submit(tmp_path, "fail").wait(60) for _ in range(2)]
+    page.goto(page.url)
+    expect(page.locator("#runs .badge")).to_have_text(["Failed (1)", "Failed (1)"])
+    expect(page.locator("#runs td > .dim")).to_have_text([run.name for run in reversed(runs)])
 
 
 def test_filters_stay_when_one_comes_back(page: Page, tmp_path: Path) -> None:

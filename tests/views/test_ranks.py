@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.views.ranks import STATES, Ranks, counted
+from jobsdk.views.ranks import STATES, Ranks, counted, layout_text
 from tests.bootstrap.runs import plan
 
 
@@ -61,6 +61,14 @@ def test_where_a_rank_is() -> None:
     ranks.feed([event("node_joined", node=1, host="b", pid=7), *ALL, ended(3, 7)])
     last = ranks.states()[-1]
     assert (last.rank, last.node, last.local_rank, last.host, last.pid, last.exit_code) == (3, 1, 1, "b", 103, 7)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "processes", "said"),
+    [(1, 1, "1 node, 1 process"), (1, 2, "1 node, 2 processes"), (2, 4, "2 nodes, 4 processes")],
+)
+def test_one_is_no_more(nodes: int, processes: int, said: str) -> None:
+    assert layout_text(nodes, processes) == said
 
 
 def test_a_run_without_a_plan_has_no_ranks() -> None:

@@ -42,7 +42,7 @@ _RIGHTS = (
 )
 
 
-_HEEDED = (("resources", "shm_size"), ("resources", "properties"))
+_HEEDED = (("resources", "shm_size"), ("resources", "properties", "kubernetes"))
 
 
 class KubernetesCompute(Compute):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.compute.base import Check
+from jobsdk.compute.ray import errors as ray_errors
 from jobsdk.compute.ray import placing as ray_placing
 from jobsdk.errors import ComputeError
 
@@ -60,6 +61,7 @@ def _connected(compute: RayCompute) -> dict[str, Any]:
     """By another process: this one's session, or that it has none, stays as it is. Raises ComputeError."""
     if compute.has_session():
         return _look()
+    compute.require_cluster()
     argv = [sys.executable, "-m", __name__, json.dumps([compute.address, compute.settings.get("init", {})])]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_PATIENCE, check=False)
@@ -68,7 +70,7 @@ def _connected(compute: RayCompute) -> dict[str, Any]:
     _, is_there, text = done.stdout.partition(_MARK)
     if not is_there:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no answer"]
-        raise ComputeError(f"{compute.address}: {lines[-1][:240]}. Fix: start the cluster, or set its address")
+        raise ComputeError(ray_errors.cannot_connect(compute.address, lines[-1]))
     found: dict[str, Any] = json.loads(text)
     return found
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jobsdk.job.workers import Layout
     from jobsdk.plan import Plan
 
-_HEEDED = (("resources", "properties"),)
+_HEEDED = (("resources", "properties", "ray"),)
 
 
 class RayCompute(EngineCompute):
@@ -145,6 +145,16 @@ class RayCompute(EngineCompute):
             raise ComputeError(f"the compute {self.name} needs Ray here. Fix: pip install 'jobsdk[ray]'")
         if self.is_submitting:
             self.jobs().version()
+        elif not self.has_session():
+            self.require_cluster()
+
+    def require_cluster(self) -> None:
+        """Raises ComputeError where nobody listens at the address: Ray itself tries for minutes."""
+        from jobsdk.compute.engine import reaching
+
+        if self.address not in (None, "auto"):
+            place = str(self.address).removeprefix("ray://").partition("/")[0].partition("?")[0]
+            reaching.require(f"the Ray cluster at {self.address}", *reaching.split(place, 10001))
 
     def has_session(self) -> bool:
         if self.is_submitting or "ray" not in sys.modules:
@@ -197,9 +207,10 @@ class RayCompute(EngineCompute):
         try:
             ray.init(address=self.address or "local", **given)
         except Exception as error:  # Ray has many of its own
-            where = f"Ray cluster at {self.address}" if self.address else "Ray on this machine"
-            text = " ".join(str(error).split())[:240]
-            raise ComputeError(f"compute {self.name}: no {where}: {type(error).__name__}: {text}") from error
+            from jobsdk.compute.ray import errors as ray_errors
+
+            said = ray_errors.cannot_connect(self.address, str(error))
+            raise ComputeError(f"compute {self.name}: {said}") from error
 
     def cancel(self, run: RunFolder, by: str) -> None:
         if not self.is_submitting:

@@ -87,12 +87,10 @@ class Jobs:
         try:
             yield
         except Exception as error:  # Ray's, requests'
-            text = " ".join(str(error).split())
-            fix = "start the cluster, or set its address"
-            if "Unauthor" in text or "uthentication" in text or "401" in text:
-                fix = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH as for Ray's own tools"
-            text = f"compute {self._compute}: the Ray cluster at {self._address}: {text[:200]}. Fix: {fix}"
-            raise ComputeError(text) from error
+            from jobsdk.compute.ray import errors as ray_errors
+
+            said = ray_errors.refused(self._address, str(error))
+            raise ComputeError(f"compute {self._compute}: {said}") from error
 
     def version(self) -> str:
         """The cluster's version of Ray. Raises ComputeError."""

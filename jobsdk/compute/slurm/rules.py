@@ -36,7 +36,7 @@ def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan
         *job_rules.what_none_can(name, job, plan, "give a path on the cluster, or an https URL"),
         *_environment(name, settings, job, build_env),
         *_grace(settings, plan),
-        *job_rules.unheeded_fields(name, job, [("resources", "properties")]),
+        *job_rules.unheeded_fields(name, job, [("resources", "properties", _PROPERTY)]),
         *job_rules.unheeded_outputs(name, job, plan),
     ]
 

@@ -88,6 +88,10 @@ class SparkCompute(EngineCompute):
                 f"the compute {self.name} names no cluster, and this process has no Spark session open. Fix: set its "
                 "master (or remote), or call SparkSession.builder.getOrCreate() before"
             )
+        if not self.has_session():
+            from jobsdk.compute.spark import session as spark_session
+
+            spark_session.require_cluster(self.settings)
         if self.has_session() and self.settings.get("conf"):
             warn(f"conf of the compute {self.name} has no effect: the Spark session that is open here is used")
         if spec["code"] is not None:

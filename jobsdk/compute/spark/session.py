@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobsdk.bootstrap.secrets import is_secret
+from jobsdk.compute.engine import reaching
 from jobsdk.compute.spark import errors as spark_errors
 from jobsdk.errors import ComputeError
-
-_PATIENCE = 10.0  # seconds for a master, or a server, to take a connection
 
 
 def open_context(settings: Mapping[str, Any]) -> Any:
@@ -43,8 +41,7 @@ def open_remote(settings: Mapping[str, Any]) -> Any:
 def made_context(settings: Mapping[str, Any], conf: Mapping[str, str]) -> Iterator[Any]:
     """A SparkContext of one's own. Raises ComputeError where there can be none."""
     master = settings["master"]
-    if found := re.fullmatch(r"spark://([^,]+)", master):
-        _reach(master, found[1], 7077)
+    require_cluster(settings)
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -96,8 +93,7 @@ def _environment(master: str, conf: Mapping[str, str]) -> Iterator[None]:
 def made_remote(settings: Mapping[str, Any]) -> Iterator[Any]:
     """A Spark Connect session of one's own. Raises ComputeError where there can be none."""
     url = settings["remote"]
-    host, port = host_and_port(url)
-    _reach(url, f"{host}:{port}", port)
+    require_cluster(settings)
     try:
         from pyspark.sql import SparkSession
 
@@ -122,19 +118,16 @@ def url_of(session: Any) -> str:
 
 def host_and_port(url: str) -> tuple[str, int]:
     """Of sc://HOST:PORT/;OPTIONS, whose port need not be there."""
-    place = url.removeprefix("sc://").split("/")[0]
-    host, _, port = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", "15002")
-    return host.strip("[]"), int(port)
+    return reaching.split(url.removeprefix("sc://").split("/")[0], 15002)
 
 
-def _reach(what: str, place: str, usual: int) -> None:
-    """Raises ComputeError at once where nobody listens: Spark itself tries for a minute."""
-    host, _, port = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", str(usual))
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise ComputeError(f"{what} cannot be reached: {why}. Fix: start it, or correct the compute") from None
+def require_cluster(settings: Mapping[str, Any]) -> None:
+    """Raises ComputeError where nobody listens at the compute's master or remote: Spark itself tries for a minute."""
+    master, remote = settings.get("master", ""), settings.get("remote")
+    if remote is not None:
+        reaching.require(remote, *host_and_port(remote))
+    elif found := re.fullmatch(r"spark://([^,]+)", master):
+        reaching.require(master, *reaching.split(found[1], 7077))
 
 
 def _cannot(place: str, error: Exception) -> str:

@@ -40,6 +40,10 @@ export function seconds(value) {
   return `${Math.floor(whole / 3600)}:${pad(Math.floor(whole / 60) % 60)}:${pad(whole % 60)}`;
 }
 
+export function counted(count, word) {
+  return `${count.toLocaleString()} ${word}${count === 1 ? "" : "s"}`;
+}
+
 export function paint(badge, status, code) {
   const text = status + (code ? ` (${code})` : ""), name = "badge " + (COLOURS[status] || "");
   if (badge.textContent !== text) badge.textContent = text;

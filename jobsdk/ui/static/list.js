@@ -10,16 +10,18 @@ function row(run) {
   if (!known) {
     const link = element("a", {href: "/runs/" + encodeURIComponent(run.name), title: run.name});
     const badge = element("span");
-    const rest = Array.from({length: 6}, () => element("td"));
-    known = {link, badge, rest, line: element("tr", {}, element("td", {}, link), element("td", {}, badge), ...rest)};
+    const id = element("span", {className: "dim"});  // what commands want to be told
+    const rest = Array.from({length: 5}, () => element("td"));
+    known = {link, id, badge, rest, line: element("tr", {}, element("td", {}, link, id), element("td", {}, badge), ...rest)};
     rows.set(run.name, known);
   }
   const created = run.created ? new Date(run.created * 1000).toLocaleString() : "";
   const took = run.started ? seconds((run.ended || Date.now() / 1000) - run.started) : "";
-  const texts = [run.exit_code ?? "", run.experiment || "", run.compute || "", run.processes || "", created, took];
-  for (const [cell, text] of [[known.link, run.display_name || run.name], ...known.rest.map((cell, at) => [cell, texts[at]])])
+  const texts = [run.experiment || "", run.compute || "", run.processes || "", created, took];
+  const title = run.display_name || run.name;
+  for (const [cell, text] of [[known.link, title], [known.id, title === run.name ? "" : run.name], ...known.rest.map((cell, at) => [cell, texts[at]])])
     if (cell.textContent !== String(text)) cell.textContent = text;
-  paint(known.badge, run.status);
+  paint(known.badge, run.status, run.exit_code);
   return known.line;
 }
 

@@ -1,5 +1,5 @@
 // The log: only the lines that are seen are asked for and drawn.
-import {$, ask, complain, element} from "./common.js";
+import {$, ask, complain, counted, element} from "./common.js";
 
 const LINE = 18, PAGE = 500, KEPT = 40, HIGHEST = 12e6;  // pixels, lines, pages, pixels
 
@@ -46,7 +46,7 @@ export class Log {
     if (era !== this.era || total === this.total) return;
     for (const [page, lines] of this.pages) if (lines.length < PAGE) this.pages.delete(page);
     this.total = total;
-    $("lines").textContent = total.toLocaleString() + " lines";
+    $("lines").textContent = counted(total, "line");
     $("height").style.height = Math.min(total * LINE, HIGHEST) + "px";
     if (this.follows) $("view").scrollTop = $("view").scrollHeight;
     this.draw();

@@ -1,11 +1,13 @@
 // The page of one run.
-import {$, ask, complain, element, paint, seconds, withArrows} from "./common.js";
+import {$, ask, complain, counted, element, paint, seconds, withArrows} from "./common.js";
 import {Log, ranksOf} from "./log.js";
 
 const TABS = {log: "Log", timeline: "Timeline", metrics: "Metrics", environment: "Environment", spec: "Job",
               where: "Stacks"};
 const DENSE = 128;  // ranks of which the cells have room for their numbers
 const AGAIN = 3000;  // milliseconds between two drawings of what goes on
+
+const exactly = value => value < 60 ? value.toFixed(3) + " s" : seconds(value);  // as the bars of the timeline say it
 
 function stacksText(ranks) {  // every process of each rank, with the frames of its threads, the innermost first
   const lines = [];
@@ -38,7 +40,10 @@ export class Page {
     this.listen();
     this.listenToKeys();
     this.open(location.hash.slice(1) in TABS ? location.hash.slice(1) : "log");
-    this.start().catch(error => complain("run", error));
+    this.start().catch(error => {  // there is nothing that could be shown or done
+      complain("run", error);
+      $("run").hidden = true;
+    });
   }
 
   act(id, then) {
@@ -96,8 +101,8 @@ export class Page {
     const all = await ask(this.api);
     document.title = `${all.display_name} - jobsdk`;
     $("title").textContent = all.display_name;
-    const layout = `${all.nodes} nodes, ${all.processes} processes, ${all.distribution || "no distribution"}`;
-    $("facts").textContent = [all.name, all.compute, layout, all.experiment_name, all.command].filter(Boolean).join(" · ");
+    const layout = `${all.layout}, ${all.distribution || "no distribution"}`;
+    $("facts").textContent = [all.name !== all.display_name && all.name, all.compute, layout, all.experiment_name, all.command].filter(Boolean).join(" · ");
     this.take(all);
     if (all.is_over && !all.is_behind) return;
     this.follow();
@@ -113,7 +118,11 @@ export class Page {
     const end = why => { this.isEnded = true; news.close(); complain("news", why); };
     news.onmessage = event => { complain("news"); this.take(JSON.parse(event.data)); };
     news.addEventListener("over", () => end());
-    news.addEventListener("gone", () => end("this run has been deleted"));
+    news.addEventListener("gone", () => {
+      end("this run has been deleted");
+      this.isOver = $("actions").hidden = true;
+      paint($("status"), "Deleted");
+    });
     news.onerror = async () => {  // the browser tries again by itself, but for answers that say no
       try { await ask(this.api); complain("news"); } catch (error) { complain("news", error); }
       if (news.readyState === EventSource.CLOSED && news === this.news && !this.isEnded)
@@ -134,6 +143,8 @@ export class Page {
     $("bars").hidden = !now.bars.length;
     $("bars").textContent = now.bars.at(-1) || "";
     complain("engine", now.trouble);
+    if ($("warnings").textContent !== now.warnings.join(""))
+      $("warnings").replaceChildren(...now.warnings.map(text => element("div", {textContent: text})));
     this.clock();
     this.starts(now.restarts);
     this.grid(now.ranks);
@@ -143,8 +154,9 @@ export class Page {
 
   clock() {
     const now = this.now, until = now.ended || Date.now() / 1000 + this.skew;
-    const parts = [!now.card && now.message, now.started && `${seconds(until - now.started)} since the ranks began`, now.step,
-                   now.restarts && `restarted ${now.restarts} times`, ...now.warnings];
+    const took = seconds(until - now.started);
+    const parts = [!now.card && now.message, now.started && (now.is_over ? `ran for ${took}` : `${took} since the ranks began`),
+                   now.step, now.restarts && "restarted " + counted(now.restarts, "time")];
     const text = parts.filter(Boolean).join(" · ");
     if ($("message").textContent !== text) $("message").textContent = text;
   }
@@ -239,9 +251,9 @@ export class Page {
       panel.innerHTML = found.svg;
       const first = found.until_first_step;
       const late = [["node", found.slowest_node], ["rank", found.slowest_rank]].filter(([, one]) => one)
-        .map(([kind, one]) => `slowest ${kind}: ${one[kind]}, ${seconds(one.behind)} behind the first`);
-      panel.append(element("p", {className: "dim", textContent: [`${seconds(found.seconds)} in all`,
-        first != null && `${seconds(first)} until the first step or line`, ...late].filter(Boolean).join(", ")}));
+        .map(([kind, one]) => `slowest ${kind}: ${one[kind]}, ${exactly(one.behind)} behind the first`);
+      panel.append(element("p", {className: "dim", textContent: [`${exactly(found.seconds)} in all`,
+        first != null && `${exactly(first)} until the first step or line`, ...late].filter(Boolean).join(", ")}));
     } else if (tab === "metrics") {
       const found = await ask(this.api + "/metrics"), names = Object.keys(found.last);
       if (!names.length) {

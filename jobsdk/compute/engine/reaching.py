@@ -1,0 +1,26 @@
+"""Whether an engine's cluster is there at all. The engines' own clients try for a minute or more, and then say it
+in words of their own."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+from jobsdk.errors import ComputeError
+
+_PATIENCE = 10.0  # seconds for a connection
+
+
+def require(what: str, host: str, port: int) -> None:
+    """Raises ComputeError at once where nobody listens there. `what` is the cluster's name in the message."""
+    try:
+        socket.create_connection((host, port), _PATIENCE).close()
+    except (OSError, UnicodeError) as error:
+        why = str(getattr(error, "strerror", None) or error)
+        raise ComputeError(f"{what} cannot be reached: {why}. Fix: start it, or correct the compute") from None
+
+
+def split(place: str, usual: int) -> tuple[str, int]:
+    """Host and port of HOST, HOST:PORT or [HOST]:PORT."""
+    host, _, port = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", str(usual))
+    return host.strip("[]"), int(port)
