@@ -144,8 +144,9 @@ def test_the_advice_helps(tmp_path: Path, mpich: Mpi) -> None:
 
 
 def test_without_mpirun_it_is_a_warning(tmp_path: Path, openmpi: Mpi) -> None:
-    text = f'{openmpi.python} -c "{SIZE}"; until grep -q warning $JOBSDK_RUN_DIR/events.jsonl; do sleep 0.05; done'
-    run = LocalRun(tmp_path / "r", plan(text, distribution=distribution("direct")))
+    wait = "import os, time\nwhile b'warning' not in open(os.environ['JOBSDK_RUN_DIR'] + '/events.jsonl', 'rb').read():"
+    (tmp_path / "size.py").write_text(f"{SIZE}\n{wait}\n    time.sleep(0.05)\n")  # what has ended is not looked at
+    run = LocalRun(tmp_path / "r", plan(f"{openmpi.python} {tmp_path}/size.py", distribution=distribution("direct")))
     assert run.wait() == 0
     (warning,) = run.events("warning")
     assert warning["message"].startswith(f"rank 0 has loaded {Path(openmpi.folder).parent}/lib/libmpi.so.40, but")
