@@ -111,7 +111,7 @@ def of_explanation(explained: Explanation) -> Markup:
     return card(
         tag("div", tag("b", _layout(explained)), f", compute {explained.compute}"),
         tag("div", tag("code", _short(explained.command))),
-        tag("table", tag("tr", *(tag("th", head) for head in heads)), *rows),
+        tag("div", tag("table", tag("tr", *(tag("th", head) for head in heads)), *rows), class_="wide"),
         tag("div", more, class_="dim") if more else None,
         tag(
             "details",

@@ -46,7 +46,9 @@ code, pre, .mono { font: 13px/1.45 ui-monospace, monospace; }
 pre { color: var(--fg); background: var(--box); border: 1px solid var(--line); border-radius: 6px; padding: .7rem;
   margin: .4rem 0; overflow: auto; max-height: 32rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 table { border-collapse: collapse; } th, td { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top;
-  overflow-wrap: anywhere; background: none; } th { color: var(--dim); font-weight: 600; white-space: nowrap; }
+  overflow-wrap: anywhere; } tr, th, td { background: none; }
+th { color: var(--dim); font-weight: 600; white-space: nowrap; }
+.wide { overflow-x: auto; } .wide td { white-space: nowrap; }
 .badge { color: var(--on); border-radius: 1rem; padding: .1rem .7rem; font-size: .85rem; background: var(--waiting); }
 .card { border-left: 4px solid var(--failed); } .dim { color: var(--dim); }
 .warning { color: var(--stopped); } .error { color: var(--failed); }
@@ -76,13 +78,15 @@ body {{ font: 15px/1.5 system-ui, sans-serif; color: var(--fg); background: var(
 h1 {{ font-size: 1.4rem; margin: .2rem 0; }} h2 {{ font-size: 1.05rem; margin: 1.6rem 0 .5rem; }}
 {_PARTS}"""
 
-#: Of a card within a page of somebody else: a notebook, whose own theme says whether it is dark.
+#: Of a card within a page of somebody else: a notebook, whose own theme says whether it is dark. The name is said three
+#: times so that it counts for more than what JupyterLab says of all tables.
 CARD_STYLE = f"""
-.jobsdk {{ {_LIGHT} font: 14px/1.5 system-ui, sans-serif; color: var(--fg); border: 1px solid var(--line);
+.jobsdk.jobsdk.jobsdk {{ {_LIGHT} font: 14px/1.5 system-ui, sans-serif; color: var(--fg); border: 1px solid var(--line);
   border-radius: 8px; padding: .6rem .9rem; margin: .2rem 0; background: var(--bg); max-width: 60rem; {_PARTS} }}
-[data-jp-theme-light="false"] .jobsdk, .vscode-dark .jobsdk, .vscode-high-contrast .jobsdk,
-html[theme="dark"] .jobsdk {{ {_DARK} }}
-@media (prefers-color-scheme: dark) {{ body:not([data-jp-theme-light]):not(.vscode-light) .jobsdk {{ {_DARK} }} }}
+[data-jp-theme-light="false"] .jobsdk.jobsdk.jobsdk, .vscode-dark .jobsdk.jobsdk.jobsdk,
+.vscode-high-contrast .jobsdk.jobsdk.jobsdk, html[theme="dark"] .jobsdk.jobsdk.jobsdk {{ {_DARK} }}
+@media (prefers-color-scheme: dark) {{
+  body:not([data-jp-theme-light]):not(.vscode-light) .jobsdk.jobsdk.jobsdk {{ {_DARK} }} }}
 """
 
 

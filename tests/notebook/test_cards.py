@@ -106,6 +106,22 @@ def test_cards_in_a_browser(page: Page, notebook: tuple[bool, nbformat.NotebookN
     assert page.evaluate("getComputedStyle(document.querySelector('.jobsdk .cell')).height") != "0px"
 
 
+#: What JupyterLab says of all tables, in a style sheet that comes after the cards'.
+LAB = """.jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th { text-align: right; white-space: normal; }
+.jp-RenderedHTMLCommon tbody tr:nth-child(odd) { background: rgb(9, 9, 9); }"""
+
+
+def test_tables_are_ours_within_jupyterlab(page: Page) -> None:
+    page.add_style_tag(content=LAB)
+    explained = page.locator(".jobsdk").nth(1)
+    cell = explained.locator("td").first
+    assert explained.evaluate("card => card.closest('.jp-RenderedHTMLCommon') !== null")
+    assert cell.evaluate("cell => getComputedStyle(cell).textAlign") == "left"
+    assert cell.evaluate("cell => getComputedStyle(cell.parentElement).backgroundColor") == "rgba(0, 0, 0, 0)"
+    assert explained.evaluate("card => card.scrollWidth <= card.clientWidth"), "what is wide scrolls within the card"
+    assert cell.evaluate("cell => cell.parentElement.clientHeight") < 40, "a row is one line"
+
+
 def test_there_is_plain_text_everywhere(notebook: tuple[bool, nbformat.NotebookNode, Path]) -> None:
     _, content, _ = notebook
     for cell in content.cells:
