@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.extensions import compiled
+
 _REPOSITORY = Path(__file__).parent.parent
 
 # Under nohup all processes would be born deaf to it, also those that are to end by it.
@@ -102,8 +104,10 @@ def mpich() -> Mpi:
 
 @pytest.fixture
 def require_deepspeed() -> str:
-    """The path of DeepSpeed's own launcher."""
-    return _require("deepspeed")
+    """The path of DeepSpeed's own launcher; what DeepSpeed compiles is there by then."""
+    found = _require("deepspeed")
+    compiled()
+    return found
 
 
 def pytest_configure() -> None:

@@ -18,6 +18,7 @@ from jobsdk import (
 )
 from jobsdk.job.command import CommandJob
 from jobsdk.run import Run
+from tests.extensions import compiled
 from tests.test_explain import NOT_OURS, as_pattern
 
 #: Two processes a node; TensorFlow has one.
@@ -47,6 +48,8 @@ def job(kind: str, nodes: int, compute: str, python: str = "python", **fields: A
 def check(the_job: CommandJob, timeout: float = 120.0) -> Run:
     """Run it: every rank has the sum over all ranks, and the environment that `explain` showed before."""
     shown = {process.rank: process for process in the_job.explain()}
+    if str(the_job.command).endswith(_SCRIPTS["deepspeed"]):
+        compiled()
     run = MLClient().jobs.create_or_update(the_job).wait(timeout)
     logs = {
         int(path.stem.rpartition("-")[2]): path.read_text("utf-8", "replace")
