@@ -89,9 +89,18 @@ class Table(Sequence[Row]):
     @overload
     def __getitem__(self, index: int) -> Row: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        return self._rows[index]
+    def __getitem__(self, index: slice | str) -> list[Row]: ...
+    def __getitem__(self, index: int | slice | str) -> Row | list[Row]:
+        """A row by its number; the rows of a metric by its name."""
+        if not isinstance(index, str):
+            return self._rows[index]
+        if index not in self._metrics:
+            from jobsdk.job.findings import nearest
+
+            near = nearest(index, self._metrics)
+            fix = f"did you mean {near!r}?" if near else f"one of {', '.join(self._metrics) or 'none'}"
+            raise KeyError(f"there is no metric {index!r}. Fix: {fix[:200]}")
+        return [row for row in self._rows if row.metric == index]
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
 _log = logging.getLogger("mkdocs.hooks.site")
+_BEGINS = re.compile(r"- |\* |\d+\. |\|")  # a list or a table
 
 
 def on_config(config: Any) -> Any:
     """Leave out of the navigation what is not written yet; a page that is in no navigation is still a warning."""
     config["nav"] = _written(config["nav"], Path(config["docs_dir"]))
     return config
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Lists and tables that follow a paragraph without a blank line are such here too, as they are on GitHub."""
+    lines: list[str] = []
+    is_code = is_within = False  # within: a list or a table goes on
+    for line in markdown.split("\n"):
+        is_code ^= line.lstrip().startswith("```")
+        begins = not is_code and _BEGINS.match(line) is not None
+        if begins and not is_within and lines and lines[-1]:
+            lines.append("")
+        is_within = begins or (is_within and bool(line.strip()))
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _written(entry: Any, docs: Path) -> Any:

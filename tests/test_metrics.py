@@ -94,6 +94,16 @@ def test_the_lowest_rank_that_has_any_says_the_value() -> None:
     assert last(points) == Point(4, 3.0, 4.0, 1)
 
 
+def test_a_metric_is_found_by_its_name() -> None:
+    table = Table({"loss": [Point(0, 2.0, 1.0)], "accuracy": [Point(0, 0.5, 1.0, 0), Point(1, 0.6, 2.0, 0)]})
+    assert [row.value for row in table["accuracy"]] == [0.5, 0.6]
+    assert table[0] == table["loss"][0] == Row("loss", 0, 2.0, 1.0, None)
+    with pytest.raises(KeyError, match=r"there is no metric 'acuracy'. Fix: did you mean 'accuracy'"):
+        table["acuracy"]
+    with pytest.raises(KeyError, match=r"there is no metric 'x'. Fix: one of loss, accuracy"):
+        table["x"]
+
+
 def test_none() -> None:
     table = Table({})
     assert (len(table), list(table), repr(table), table.last) == (0, [], "no metrics", {})

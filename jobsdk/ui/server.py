@@ -44,7 +44,9 @@ def application(
                 found = await run_in_threadpool(lambda: answer(watch.of(request.path_params["name"]), request))
             except RunNotFound as error:
                 return JSONResponse({"error": str(error)}, 404)
-            except (ValueError, IndexError) as error:
+            except IndexError as error:
+                return JSONResponse({"error": str(error)}, 400)
+            except ValueError as error:
                 return JSONResponse({"error": f"not a request of the page: {error}"}, 400)
             except JobsdkError as error:
                 return JSONResponse({"error": str(error)}, 409)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+from math import isfinite
 from typing import Any
 
 from jobsdk.metrics import Point
+
+_LEGEND = 10  # lines of a drawing that are named
 
 
 class Metrics(dict[str, list[Point]]):
@@ -15,22 +19,27 @@ class Metrics(dict[str, list[Point]]):
 
         Raises KeyError for a metric that there is not, ImportError without matplotlib.
         """
-        from matplotlib.figure import Figure  # no window, whatever backend is chosen
-
-        for name in names:
-            if name not in self:
-                raise KeyError(f"there is no metric {name!r}; there are {', '.join(self) or 'none'}")
+        missing = [name for name in names if name not in self]
+        if missing:
+            raise _brief(KeyError(_not_there(missing[0], list(self))))
+        figure = _figure()
         chosen = list(names or self)
-        rows = max(1, (len(chosen) + 1) // 2)
-        figure = Figure(figsize=(10, 3 * rows), layout="constrained")
+        columns = max(1, min(2, len(chosen)))
+        rows = max(1, -(-len(chosen) // columns))
+        figure.set_size_inches(10, 3 * rows)
+        if not chosen:
+            figure.text(0.5, 0.5, "no metrics: nothing has been reported", ha="center")
         for place, name in enumerate(chosen, 1):
-            axes = figure.add_subplot(rows, min(2, len(chosen)), place)
+            axes = figure.add_subplot(rows, columns, place)
             for rank, points in sorted(_by_rank(self[name]).items(), key=lambda one: one[0] or 0):
+                points = [point for point in points if isfinite(point.value)]  # what is between others would be lost
                 steps, values = [point.step for point in points], [point.value for point in points]
                 axes.plot(steps, values, label=None if rank is None else f"rank {rank}", marker="." * (len(points) < 2))
-            axes.set_title(name)
+            if not any(isfinite(point.value) for point in self[name]):
+                axes.text(0.5, 0.5, "no value is a number", ha="center", transform=axes.transAxes)
+            axes.set_title(name, parse_math=False)
             axes.set_xlabel("step")
-            if 1 < len(axes.lines) <= 10:
+            if 1 < len(axes.lines) <= _LEGEND:
                 axes.legend()
         return figure
 
@@ -39,6 +48,39 @@ class Metrics(dict[str, list[Point]]):
         from jobsdk.views.markup import card
 
         return card(curves(self) if self else "no metrics")
+
+
+def _figure() -> Any:
+    """A Figure of no window, whatever backend is chosen. A notebook shows it also where pyplot was not imported, by
+    which alone it learns to show those of matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise _brief(ImportError(f"the curves cannot be drawn: {error}. Fix: pip install matplotlib")) from None
+
+    class Drawing(Figure):
+        def _repr_png_(self) -> bytes:
+            png = io.BytesIO()
+            self.savefig(png, format="png")
+            return png.getvalue()
+
+    return Drawing(layout="constrained")
+
+
+def _not_there(name: str, known: list[str]) -> str:
+    from jobsdk.job.findings import nearest
+
+    near = nearest(name, known)
+    return f"there is no metric {name!r}; there are {', '.join(known) or 'none'}" + (
+        f". Fix: did you mean {near!r}?" if near else ""
+    )
+
+
+def _brief(error: Exception) -> Exception:
+    from jobsdk.notebook import show_briefly
+
+    show_briefly(error)
+    return error
 
 
 def _by_rank(points: list[Point]) -> dict[int | None, list[Point]]:

@@ -93,8 +93,10 @@ class Ranks:
         )
 
 
-def layout_text(nodes: int, processes: int) -> str:
-    """`2 nodes, 4 processes`."""
+def layout_text(nodes: int | None, processes: int | None) -> str:
+    """`2 nodes, 4 processes`; of a run that has no plan, None of either."""
+    if nodes is None or processes is None:
+        return "no nodes yet"
     return f"{nodes} node{'s' * (nodes != 1)}, {processes} process{'es' * (processes != 1)}"
 
 

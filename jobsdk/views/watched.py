@@ -144,7 +144,7 @@ class Watched:
         with self._lock:
             states = self._ranks.states()
             if not 0 <= number < len(states):
-                raise IndexError(number)
+                raise IndexError(f"there is no rank {number}" + ("" if states else " yet"))
             one, restarts = states[number], self._state.restarts
         path = layout.rank_log(str(self.folder.path), one.node, one.rank, restarts)
         explained = Explanation(self.plan, "", "cores of the node", {})[number]
@@ -181,7 +181,7 @@ class Watched:
         if start is None or start == latest:
             return self._log
         if not 0 <= start < latest:
-            raise IndexError(f"start {start}")
+            raise IndexError(f"there was no start {start}")
         log = self._before.setdefault(start, MergedLog(self.folder))
         log.refresh(self._state.ended or 0.0, is_over=True, restart=start)
         return log

@@ -45,6 +45,19 @@ def test_pages_ask_for_nothing_from_elsewhere(site: Path) -> None:
     assert not [path.name for path in site.rglob("*.html") if loaded.search(path.read_text())]
 
 
+def test_lists_and_tables_are_such(site: Path) -> None:
+    """MkDocs' Markdown takes them for text where no blank line is before them."""
+    found = {}
+    for path in site.rglob("*.html"):
+        text = re.sub(
+            r"(?s)<(pre|code)\b.*?</\1>", "", path.read_text().partition("<article")[2].partition("</article")[0]
+        )
+        if wrong := re.findall(r"\n(?:\||- |\d+\. ).{0,50}", text):
+            found[path.name] = wrong
+    assert not found
+    assert "<li>buttons: Cancel" in (site / "ui.html").read_text()
+
+
 def test_links_of_the_readme_lead_somewhere(site: Path) -> None:
     for page, anchor in re.findall(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)", (ROOT / "README.md").read_text()):
         assert (ROOT / page).is_file(), page

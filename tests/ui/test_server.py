@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from jobsdk.runs import RunFolder
 from tests.bootstrap.runs import wait_for
 
 from .conftest import EVIL, submit
@@ -109,3 +110,10 @@ def test_an_action_that_cannot_be_done_says_why(client: TestClient, tmp_path: Pa
     answer = client.post(f"/api/runs/{run.name}/stacks", headers=POST)
     assert answer.status_code == 409
     assert "has ended" in answer.json()["error"]
+
+
+def test_a_run_that_has_no_ranks_yet(client: TestClient) -> None:
+    RunFolder.create("bare")
+    assert get(client, "/api/runs/bare")["layout"] == "no nodes yet"
+    answer = client.get("/api/runs/bare/ranks/0")
+    assert (answer.status_code, answer.json()) == (400, {"error": "there is no rank 0 yet"})

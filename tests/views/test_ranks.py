@@ -65,9 +65,14 @@ def test_where_a_rank_is() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "processes", "said"),
-    [(1, 1, "1 node, 1 process"), (1, 2, "1 node, 2 processes"), (2, 4, "2 nodes, 4 processes")],
+    [
+        (1, 1, "1 node, 1 process"),
+        (1, 2, "1 node, 2 processes"),
+        (2, 4, "2 nodes, 4 processes"),
+        (None, None, "no nodes yet"),
+    ],
 )
-def test_one_is_no_more(nodes: int, processes: int, said: str) -> None:
+def test_one_is_no_more(nodes: int | None, processes: int | None, said: str) -> None:
     assert layout_text(nodes, processes) == said
 
 

@@ -21,7 +21,7 @@ export async function ask(path, options = {}) {
   }
   const data = (answer.headers.get("content-type") || "").includes("json") ? await answer.json() : await answer.text();
   if (answer.status === 401) throw new Error("`jobsdk ui` has been started anew: open the address that it has printed");
-  if (!answer.ok) throw new Error(data.error || data);
+  if (!answer.ok) throw Object.assign(new Error(data.error || data), {isGone: answer.status === 404});
   return data;
 }
 

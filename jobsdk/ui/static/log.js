@@ -135,12 +135,14 @@ export class Log {
   }
 }
 
-export function ranksOf(text) {  // "0,3-5" as "0,3,4,5"
-  const found = [];
+export function ranksOf(text, size) {  // "0,3-5" as "0,3,4,5", of a job of so many ranks
+  const found = [], last = size - 1, there = size > 1 ? "ranks 0 to " + last : size ? "rank 0 only" : "no ranks yet";
   for (const part of text.split(",").map(word => word.trim()).filter(Boolean)) {
-    const [, low, high] = /^(\d{1,6})(?:-(\d{1,6}))?$/.exec(part) || [];
-    if (low === undefined) throw new Error(`${part}: write ranks as in 0,3-5`);
-    for (let rank = +low; rank <= Math.min(+(high ?? low), +low + 4096); rank++) found.push(rank);
+    const [, low, high] = /^(\d{1,9})(?:-(\d{1,9}))?$/.exec(part.replaceAll("last", last)) || [];
+    if (low === undefined || +high < +low) throw new Error(`${part}: write ranks as in 0,3-5 or last`);
+    const wrong = [low, high].find(rank => +rank > last);
+    if (wrong) throw new Error(`there is no rank ${wrong}: the job has ${there}`);
+    for (let rank = +low; rank <= +(high ?? low); rank++) found.push(rank);
   }
   return found.join(",");
 }

@@ -39,7 +39,9 @@ export class Page {
     withArrows($("grid"), "button");
     this.listen();
     this.listenToKeys();
-    this.open(location.hash.slice(1) in TABS ? location.hash.slice(1) : "log");
+    const open = () => this.open(location.hash.slice(1) in TABS ? location.hash.slice(1) : "log");
+    addEventListener("hashchange", open);
+    open();
     this.start().catch(error => {  // there is nothing that could be shown or done
       complain("run", error);
       $("run").hidden = true;
@@ -55,15 +57,18 @@ export class Page {
   }
 
   listen() {
-    let sure;
+    let timer;
+    const sure = isAsked => {
+      clearTimeout(timer);
+      $("cancel").classList.toggle("sure", isAsked);
+      $("cancel").textContent = isAsked ? "Really cancel?" : "Cancel";
+      if (isAsked) timer = setTimeout(sure, 5000, false);
+    };
     $("cancel").addEventListener("click", event => {  // days of work are not ended by one click beside the mark
-      clearTimeout(sure);
-      const really = $("cancel").classList.toggle("sure");
-      $("cancel").textContent = really ? "Really cancel?" : "Cancel";
-      if (!really) return;
-      event.stopImmediatePropagation();
-      sure = setTimeout(() => { $("cancel").classList.remove("sure"); $("cancel").textContent = "Cancel"; }, 5000);
+      sure(!$("cancel").classList.contains("sure"));
+      if ($("cancel").classList.contains("sure")) event.stopImmediatePropagation();
     });
+    document.addEventListener("keydown", event => { if (event.key === "Escape") sure(false); });
     this.act("cancel", () => undefined);
     this.act("rerun", run => { location.href = "/runs/" + encodeURIComponent(run.name); });
     this.act("stacks", answer => {
@@ -76,9 +81,9 @@ export class Page {
     $("report").href = this.api + "/report";
     $("only").addEventListener("change", () => this.only($("only").value));
     $("start").addEventListener("change", () => this.only($("only").value));
-    let timer;
+    let typing;
     const search = () => this.log.search($("words").value).then(() => complain("log"), error => complain("log", error));
-    $("words").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, 200); });
+    $("words").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(search, 200); });
     $("back").addEventListener("click", () => this.log.turn(-1));
     $("on").addEventListener("click", () => this.log.turn(1));
     $("pause").addEventListener("click", () => this.log.pause());
@@ -87,7 +92,9 @@ export class Page {
   listenToKeys() {
     $("words").addEventListener("keydown", event => {
       if (event.key === "Enter") this.log.turn(event.shiftKey ? -1 : 1);
-      if (event.key === "Escape") $("view").focus();
+      if (event.key !== "Escape") return;
+      event.preventDefault();  // or the browser would empty it
+      $("view").focus();
     });
     document.addEventListener("keydown", event => {
       if (/INPUT|SELECT/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -118,13 +125,17 @@ export class Page {
     const end = why => { this.isEnded = true; news.close(); complain("news", why); };
     news.onmessage = event => { complain("news"); this.take(JSON.parse(event.data)); };
     news.addEventListener("over", () => end());
-    news.addEventListener("gone", () => {
+    const gone = () => {
       end("this run has been deleted");
       this.isOver = $("actions").hidden = true;
       paint($("status"), "Deleted");
-    });
+    };
+    news.addEventListener("gone", gone);
     news.onerror = async () => {  // the browser tries again by itself, but for answers that say no
-      try { await ask(this.api); complain("news"); } catch (error) { complain("news", error); }
+      try { await ask(this.api); complain("news"); } catch (error) {
+        if (error.isGone) return gone();
+        complain("news", error);
+      }
       if (news.readyState === EventSource.CLOSED && news === this.news && !this.isEnded)
         setTimeout(() => { if (news === this.news) this.follow(); }, 2000);
     };
@@ -218,7 +229,7 @@ export class Page {
 
   only(text) {
     try {
-      const ranks = ranksOf(text), chosen = new Set(ranks.split(","));
+      const ranks = ranksOf(text, this.now?.ranks.length ?? 0), chosen = new Set(ranks.split(","));
       for (const cell of $("grid").querySelectorAll("button"))
         cell.setAttribute("aria-pressed", chosen.has(cell.textContent));
       this.log.only(ranks, $("start").value);
