@@ -46,7 +46,8 @@ def outcome(
     if silent:
         text = "no success was reported by rank(s) %s" % ", ".join(str(rank) for rank in silent[:20])
         return _failed(plan, [{"class": "unreported", "message": text, "exit_code": 1, "t": 0.0}], ends)
-    return Outcome("Completed", 0, "all %d ranks ended with code 0" % expected, None)
+    who = "all %d ranks" % expected if expected > 1 else "its rank"
+    return Outcome("Completed", 0, "%s ended with code 0" % who, None)
 
 
 def timed_out(plan: contract.Plan) -> Record:
