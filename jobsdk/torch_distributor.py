@@ -62,7 +62,7 @@ class TorchDistributor:
             self._compute = _cluster(compute)
             self.num_tasks = self._size().get("instance_count", self.num_processes)  # what does not fit is told now
 
-    def run(self, main: Callable[..., Any] | str | os.PathLike[str], /, *args: Any, **kwargs: Any) -> Any:
+    def run(self, main: Callable[..., Any] | str | os.PathLike[str] | None = None, /, *args: Any, **kwargs: Any) -> Any:
         """Run it to its end, showing meanwhile what the processes write; what the function returned in rank 0.
 
         `main` is a function, called as `main(*args, **kwargs)` in every process, or the path of a Python script, whose
@@ -71,6 +71,8 @@ class TorchDistributor:
         Raises what the function has raised, with the traceback there as the cause; JobFailed for all else that fails,
         with the exit code in its report; ValueError for a script with keyword arguments. Ctrl-C cancels the run.
         """
+        if main is None:
+            main = kwargs.pop("main", None)  # which has a name in PySpark
         job = self._job(main, args, kwargs)
         if not self.local_mode:
             _refuse_encryption(self._compute)
@@ -88,8 +90,7 @@ class TorchDistributor:
                 raise TypeError(f"run() takes a function or the path of a script, not a {type(main).__name__}")
             from jobsdk.functions import function
 
-            call: FunctionJob = function(main, *args, kwargs=kwargs, in_place=self.local_mode, **options)
-            return call
+            return function(in_place=self.local_mode, **options)(main).job(*args, **kwargs)
         if kwargs:
             raise ValueError(
                 f"a script takes no keyword arguments, got {', '.join(kwargs)}. Fix: --{next(iter(kwargs))}=…"
@@ -153,15 +154,15 @@ def _count(value: Any) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"num_processes must be a whole number, not {value!r:.60}") from None
+        raise TypeError(f"num_processes must be a whole number, not {value!r:.60}. Fix: num_processes=2") from None
     if number <= 0:
-        raise ValueError(f"num_processes has to be a positive integer, got {number}")
+        raise ValueError(f"num_processes has to be a positive integer, got {number}. Fix: num_processes=1")
     return number
 
 
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, not {value!r:.60}")
+        raise TypeError(f"{name} must be True or False, not {value!r:.60}. Fix: {name}=True")
     return value
 
 
@@ -172,7 +173,8 @@ def _script(main: str | os.PathLike[str]) -> Path:
 
     path = Path(working_directory(), os.fspath(main))
     if not path.is_file():
-        raise JobsdkError(f"there is no script {path}. Fix: give the path of a Python file of this machine")
+        what = f"{path} is a folder, no script" if path.is_dir() else f"there is no script {path}"
+        raise JobsdkError(f"{what}. Fix: give the path of a Python file of this machine")
     return path
 
 

@@ -11,6 +11,7 @@ Ray Train is in docs/ray-train.md.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,10 @@ class RunConfig(Model):
 
     def _fill(self, values: Mapping[Any, Any], path: Path, report: Report) -> None:
         super()._fill(values, path, report)
+        scheme = re.match("[A-Za-z][A-Za-z0-9+.-]*://", self.storage_path or "")
+        if scheme:
+            fix = "name a folder that all nodes have mounted, or leave it out: checkpoints come back as outputs"
+            report.error((*path, "storage_path"), f"must be a folder, and {scheme[0]} is an address", fix)
         for name, value in (self.worker_runtime_env or {}).items():
             where = (*path, "worker_runtime_env", str(name))
             if name != "env_vars":
@@ -195,6 +200,9 @@ def _refuse(options: Mapping[str, Any]) -> None:
         meant = "scaling_config" if name == "scaling" else nearest(name, [*known, *_OWN])
         if name in _OF_RAY_ALONE:
             report.error((name,), "there is no such parameter here", _OF_RAY_ALONE[name], key=True)
+        elif name in ScalingConfig.__annotations__:
+            fix = f"write scaling_config=ScalingConfig({name}=...)"
+            report.error((name,), "there is no such parameter here", fix, key=True)
         elif meant in _OWN:
             report.error((name,), "there is no such parameter here", f"did you mean {meant!r}?", key=True)
     report.raise_errors()
@@ -221,9 +229,9 @@ def _open_ray() -> Any:
     return target if target.has_session() else None
 
 
-def _loop(function: Callable[..., Any], config: Mapping[str, Any] | None) -> Callable[[], Any]:
+def _loop(train_func: Callable[..., Any], config: Mapping[str, Any] | None) -> Callable[[], Any]:
     """What every worker calls. It travels by value, for in the job there is no jobsdk but `jobsdk.train`."""
-    given = _arguments(function, config)
+    train_loop_config = _arguments(train_func, config)
 
     def loop() -> Any:
         __tracebackhide__ = True
@@ -235,19 +243,22 @@ def _loop(function: Callable[..., Any], config: Mapping[str, Any] | None) -> Cal
         train.init_process_group()
         gc.freeze()  # torch as well, which has come with the group
         os.environ.setdefault("ACCELERATE_TORCH_DEVICE", str(train.get_device()))  # as Ray Train has it
-        value = function(*given)
+        value = train_func() if train_loop_config is None else train_func(train_loop_config)
         train.destroy_process_group()
         return value
 
-    loop.__name__ = getattr(function, "__name__", "train_func")
-    loop.__qualname__ = getattr(function, "__qualname__", loop.__name__)
+    loop.__name__ = getattr(train_func, "__name__", "train_func")
+    loop.__qualname__ = getattr(train_func, "__qualname__", loop.__name__)
     return loop
 
 
-def _arguments(function: Callable[..., Any], config: Mapping[str, Any] | None) -> list[Any]:
-    """The config, if the function takes one. Raises TypeError, or ValueError as Ray does."""
+def _arguments(function: Callable[..., Any], config: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The config, if the function takes one, else None. Raises TypeError, or ValueError as Ray does."""
     if not callable(function):
         raise TypeError(f"train_loop_per_worker must be a function, not an object of type {type(function).__name__}")
+    from jobsdk.functions import check_kind
+
+    check_kind(function)
     if config is not None and not isinstance(config, Mapping):
         raise TypeError(f"train_loop_config must be a mapping, not an object of type {type(config).__name__}")
     try:
@@ -264,17 +275,21 @@ def _arguments(function: Callable[..., Any], config: Mapping[str, Any] | None) -
             "Fix: put them into train_loop_config"
         )
     if needed or (config is not None and any(one.kind in by_position for one in taken)):
-        return [dict(config or {})]
+        return dict(config or {})
     if config:
         import logging
 
         logging.getLogger("jobsdk").warning("train_loop_config is not used: train_loop_per_worker takes no argument")
-    return []
+    return None
 
 
 def _failed(run: Run, error: BaseException) -> TrainingFailedError:
     if isinstance(error, JobFailed):
         return TrainingFailedError(str(error), error.report)
-    rank = (run.report.get("cause") or {}).get("rank")
+    report = run.report
+    cause = report.get("cause") or {}
+    rank, advice = cause.get("rank"), cause.get("advice")
     text = f"training failed in rank {rank} of run {run.name}: {type(error).__name__}: {str(error)[:200]}"
-    return TrainingFailedError(text, run.report, {rank: error} if rank is not None else {})
+    if advice and "Fix: " not in str(error):
+        text += f"\nadvice: {advice}"
+    return TrainingFailedError(text, report, {rank: error} if rank is not None else {})

@@ -90,6 +90,10 @@ def test_gpus_by_any_name(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCap
     assert "it becomes 3" in caplog.text
 
 
+def test_the_function_may_be_named_as_in_pyspark() -> None:
+    assert TorchDistributor(use_gpu=False).run(main=os.getenv, key="RANK") == "0"
+
+
 def test_what_does_not_go_together(project: Path) -> None:
     with pytest.raises(ValueError, match="local_mode"):
         TorchDistributor(2, compute="grid", use_gpu=False)
@@ -99,6 +103,15 @@ def test_what_does_not_go_together(project: Path) -> None:
         TorchDistributor(use_gpu=False).run(5)  # type: ignore[arg-type]
     with pytest.raises(JobsdkError, match=r"no script.*train\.py"):
         TorchDistributor(use_gpu=False).run("train.py")
+    with pytest.raises(JobsdkError, match=r"is a folder, no script. Fix: "):
+        TorchDistributor(use_gpu=False).run(".")
+    with pytest.raises(TypeError, match=r"missing a required argument: 'key'$"):  # in no words of function()
+        TorchDistributor(use_gpu=False).run(os.getenv)
+    with pytest.raises(TypeError, match="not a NoneType"):
+        TorchDistributor(use_gpu=False).run()
+    for wrong in ({"num_processes": 0}, {"num_processes": "2"}, {"use_gpu": 1}):
+        with pytest.raises((TypeError, ValueError), match="Fix: "):
+            TorchDistributor(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_script_goes_with_its_folder(project: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from jobsdk import (
     FailureConfig,
+    JobsdkError,
     MLClient,
     RunConfig,
     ScalingConfig,
@@ -113,6 +115,53 @@ def _without_file() -> None:
     open("/no/such/file").close()
 
 
+def test_what_cannot_travel_is_told_in_the_trainers_words() -> None:
+    lock = threading.Lock()
+
+    def train(config: dict[str, Any]) -> None:
+        print(lock, config)
+
+    for given, way in (({}, "train_func.lock"), ({"made": threading.Lock()}, r"train_loop_config\['made'\]")):
+        if given:
+            lock = None  # type: ignore[assignment]
+        with pytest.raises(JobsdkError, match=rf"'_thread.lock' reached through .*train\.{way}"):
+            TorchTrainer(train, train_loop_config=given).fit()
+
+
+def test_what_is_imported_for_a_training_costs_nothing_at_its_end() -> None:
+    def frozen() -> tuple[int, int]:
+        import gc
+
+        return gc.get_freeze_count(), len(gc.get_objects())
+
+    count, rest = TorchTrainer(frozen).fit().return_value
+    assert count > 20 * rest
+
+
+def test_a_worker_that_leaves_before_the_others_is_named() -> None:
+    def train() -> None:
+        import torch.distributed as dist
+
+        if dist.get_rank() == 0:
+            dist.barrier()
+
+    with pytest.raises(TrainingFailedError, match="advice: rank 1 left while others needed it"):
+        TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2)).fit()
+
+
+def test_what_a_script_defines_can_be_saved_in_a_training(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\nfrom jobsdk import TorchTrainer\n"
+        "class Net(torch.nn.Linear):\n    pass\n"
+        "def train_func():\n    torch.save(Net(1, 1), 'net.pt')\n"
+        "    return torch.load('net.pt', weights_only=False).in_features\n"
+        "print(TorchTrainer(train_func).fit().return_value)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "1\n", done.stderr
+
+
 def test_a_worker_that_exits() -> None:
     def train() -> None:
         import sys
@@ -167,11 +216,13 @@ def nothing() -> None:
         ({"scaling_confg": {}}, "scaling_confg: .*did you mean 'scaling_config'"),
         ({"scaling": {}}, "scaling: .*did you mean 'scaling_config'"),
         ({"train_loop_confg": {}}, "did you mean 'train_loop_config'"),
+        ({"num_workers": 2}, r"num_workers: .*Fix: write scaling_config=ScalingConfig\(num_workers=...\)"),
         ({"instance_coun": 2}, "did you mean 'instance_count'"),
         ({"scaling_config": {"num_workers": -1}}, "scaling_config.num_workers"),
         ({"scaling_config": 2}, "scaling_config"),
         ({"torch_config": {"init_method": "file"}}, "torch_config.init_method"),
         ({"run_config": {"checkpoint_config": {}}}, "get_best_checkpoint"),
+        ({"run_config": {"storage_path": "s3://bucket/x"}}, "run_config.storage_path: must be a folder, and s3://"),
         ({"run_config": {"nam": "x"}}, "did you mean 'name'"),
         ({"run_config": {"failure_config": {"max_failures": -2}}}, "max_failures"),
         ({"run_config": {"worker_runtime_env": {"pip": []}}}, "worker_runtime_env.pip"),
@@ -190,6 +241,8 @@ def test_what_is_no_training_function(caplog: pytest.LogCaptureFixture) -> None:
         TorchTrainer(_with_keyword)
     with pytest.raises(TypeError):
         TorchTrainer("train.py")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="_later is a coroutine function"):
+        TorchTrainer(_later)
     with pytest.raises(TypeError):
         TorchTrainer()
     with pytest.raises(TypeError):
@@ -199,6 +252,10 @@ def test_what_is_no_training_function(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         TorchTrainer(nothing, train_loop_config={"lr": 1})
     assert "train_loop_config is not used" in caplog.text
+
+
+async def _later() -> None:
+    pass
 
 
 def _with_keyword(*, lr: float) -> None:

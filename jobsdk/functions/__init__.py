@@ -54,7 +54,10 @@ def function(
         if args or kwargs:
             raise TypeError("function() without a function is a decorator, and takes options only")
         return lambda decorated: Function(decorated, template)
-    return FunctionJob(fn, args, {} if kwargs is None else kwargs, template)
+    given = {} if kwargs is None else kwargs
+    fix = "" if args or given else f"function({name_of(fn)}, ARGUMENTS...), or @function() with parentheses above it"
+    _check(fn, args, given, fix)
+    return FunctionJob(fn, args, given, template)
 
 
 class _Options:
@@ -84,7 +87,6 @@ class FunctionJob:
     def __init__(
         self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], options: _Options
     ) -> None:
-        _check(fn, args, kwargs)
         self.fn, self.args, self.kwargs = fn, tuple(args), dict(kwargs)
         self._options = options
 
@@ -139,22 +141,23 @@ class Function:
     def __init__(self, fn: Callable[..., Any], options: _Options) -> None:
         import functools
 
+        functools.update_wrapper(self, fn)
         self.fn = fn
         self.options = options
-        functools.update_wrapper(self, fn)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Function:
         """As a method: that of `instance`, which travels with it."""
         return self if instance is None else Function(self.fn.__get__(instance, owner), self.options)
 
-    def job(self, *args: Any, **kwargs: Any) -> FunctionJob:
+    def job(self, /, *args: Any, **kwargs: Any) -> FunctionJob:
         """The job that calls it with these arguments."""
+        _check(self.fn, args, kwargs)
         return FunctionJob(self.fn, args, kwargs, self.options)
 
-    def submit(self, *args: Any, **kwargs: Any) -> Run:
+    def submit(self, /, *args: Any, **kwargs: Any) -> Run:
         """Submit a job that calls it with these arguments, and return its run at once."""
         return self.job(*args, **kwargs).submit()
 
@@ -164,27 +167,34 @@ class Function:
         At most `limit` runs are under way at a time; they start at once. The first exception, in the order of the
         arguments, is raised. It, the iterator's `close()` and its end as garbage cancel what is still under way.
         """
-        if limit < 1:
-            raise ValueError("limit must be at least 1")
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ValueError(f"limit must be a whole number of at least 1, not {limit!r:.60}")
         return _Mapping([self.job(*args) for args in zip(*iterables, strict=False)], limit)
 
 
-def _check(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raises TypeError for what is no plain function, and for arguments that it does not take."""
+def check_kind(fn: Callable[..., Any]) -> None:
+    """Raises TypeError for what is no plain function."""
     import inspect
 
     if not callable(fn):
         raise TypeError(f"function() takes a function, not an object of type {type(fn).__name__}")
-    if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
-        raise TypeError("kwargs must be a mapping of the names of parameters to values. Fix: kwargs={'steps': 50}")
     for one in (fn, getattr(fn, "__call__", None)):  # noqa: B004  # of an object with the method, too
-        for kind, is_one, fix in (
+        for kind, is_one, instead in (
             ("a coroutine function", inspect.iscoroutinefunction, "a function that calls asyncio.run()"),
             ("a generator function", inspect.isgeneratorfunction, "a function that returns a list"),
             ("an asynchronous generator function", inspect.isasyncgenfunction, "a function that returns a list"),
         ):
             if is_one(one):
-                raise TypeError(f"{name_of(fn)} is {kind}: what calling it gives cannot travel. Fix: {fix}")
+                raise TypeError(f"{name_of(fn)} is {kind}: what calling it gives cannot travel. Fix: {instead}")
+
+
+def _check(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], fix: str = "") -> None:
+    """Raises TypeError for what is no plain function, and for arguments that it does not take, with the `fix`."""
+    import inspect
+
+    check_kind(fn)
+    if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+        raise TypeError("kwargs must be a mapping of the names of parameters to values. Fix: kwargs={'steps': 50}")
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # some built-in functions have none
@@ -192,10 +202,7 @@ def _check(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        text = f"{name_of(fn)}(): {error}"
-        if not args and not kwargs:
-            text += f". Fix: function({name_of(fn)}, ARGUMENTS...), or @function() with parentheses above it"
-        raise TypeError(text) from None
+        raise TypeError(f"{name_of(fn)}(): {error}" + (f". Fix: {fix}" if fix else "")) from None
 
 
 def as_completed(runs: Iterable[Run], timeout: float | None = None) -> Iterator[Run]:
@@ -203,8 +210,14 @@ def as_completed(runs: Iterable[Run], timeout: float | None = None) -> Iterator[
 
     Raises TimeoutError when not all have ended after `timeout` seconds.
     """
+    from jobsdk.run import Run
+
     deadline = None if timeout is None else time.monotonic() + timeout
-    waiting = list(dict.fromkeys(runs))
+    waiting = [] if isinstance(runs, Run) else list(dict.fromkeys(runs))
+    wrong = [runs] if isinstance(runs, Run) else [one for one in waiting if not isinstance(one, Run)]
+    if wrong:
+        kind = type(wrong[0]).__name__
+        raise TypeError(f"as_completed() takes a list of runs, not a {kind}. Fix: as_completed([job.submit(), ...])")
     pause, total = 0.01, len(waiting)
     while waiting:
         ended = [run for run in waiting if run.done()]

@@ -35,17 +35,20 @@ _BAD_PLACE = 78  # as sysexits.h has it: wrong configuration
 
 def main() -> int:
     """Call it; the exit code of the rank."""
-    with open(os.path.join(HERE, FACTS), encoding="utf-8") as file:
-        facts = json.load(file)
+    facts = _facts()
     # As for a script of the job's code, whose modules are importable; those of elsewhere have come along.
     place = _place()
     sys.path[: int(sys.path[0] == HERE)] = [os.getcwd(), os.path.join(HERE, MODULES)]
     try:
-        function, args, kwargs = _loaded(facts)
+        (function, args, kwargs), of_main = _loaded(facts)
     except _Unfit as reason:
         sys.stderr.write("jobsdk: %s\n" % reason)
         _tell(place, {"outcome": "unfit", "message": str(reason)})
         return _BAD_PLACE
+    _define(of_main)
+    told = _differing(facts) if os.environ.get("RANK", "0") == "0" else ""
+    if told:
+        sys.stderr.write("jobsdk: warning%s\n" % told)
     gc.freeze()  # what was imported is looked at no more: with torch half a second of the end
     try:
         value = function(*args, **kwargs)
@@ -63,11 +66,18 @@ def main() -> int:
     return _returned(place, value)
 
 
+def _facts() -> Dict[str, Any]:
+    with open(os.path.join(HERE, FACTS), encoding="utf-8") as file:
+        found: Dict[str, Any] = json.load(file)
+    return found
+
+
 class _Unfit(Exception):
     """The function cannot be loaded here."""
 
 
 def _loaded(facts: Dict[str, Any]) -> Any:
+    """The call, and what the user's `__main__` defines of it, by name."""
     there, here = facts["python"], "%d.%d" % sys.version_info[:2]
     if there != here:
         raise _Unfit(
@@ -81,7 +91,8 @@ def _loaded(facts: Dict[str, Any]) -> Any:
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     try:
         with open(os.path.join(HERE, PAYLOAD), "rb") as file:
-            loaded = pickle.load(file)
+            pickles = pickle.Unpickler(file)
+            return pickles.load(), pickles.load()
     except ModuleNotFoundError as error:
         traceback.print_exc()
         raise _Unfit(
@@ -92,12 +103,6 @@ def _loaded(facts: Dict[str, Any]) -> Any:
         traceback.print_exc()
         why = "%s: %s" % (type(error).__name__, error)
         raise _Unfit("%s cannot be loaded here: %s%s" % (facts["function"], why, _differing(facts))) from None
-    _show_to_pickle(loaded[0])
-    if os.environ.get("RANK", "0") == "0":
-        told = _differing(facts)
-        if told:
-            sys.stderr.write("jobsdk: warning%s\n" % told)
-    return loaded
 
 
 def _take_cloudpickle(version: str) -> None:
@@ -114,13 +119,10 @@ def _take_cloudpickle(version: str) -> None:
     del sys.path[0]
 
 
-def _show_to_pickle(function: Any) -> None:
-    """Put what was defined in the user's `__main__` into the one here, where `torch.save` and others look for it."""
-    here = sys.modules["__main__"]
-    for value in [function, *getattr(function, "__globals__", {}).values()]:
-        name = getattr(value, "__qualname__", None)
-        if name and getattr(value, "__module__", None) == "__main__" and not hasattr(here, name):
-            setattr(here, name, value)
+def _define(of_main: Dict[str, Any]) -> None:
+    """Put what the user's `__main__` defines into this one, where `torch.save` and others look for it."""
+    ours = globals()
+    ours.update((name, value) for name, value in of_main.items() if name not in ours or name == "main")
 
 
 def _differing(facts: Dict[str, Any]) -> str:
@@ -226,3 +228,5 @@ def _lines(data: bytes) -> Iterator[str]:
 if __name__ == "__main__":
     code = main()
     sys.exit(code)
+elif __name__ == "__mp_main__":  # a process that multiprocessing has started anew from this one
+    _define(_loaded(_facts())[1])

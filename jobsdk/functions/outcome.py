@@ -98,7 +98,8 @@ def exception(run: RunFolder, failure: JobFailed) -> BaseException:
             loaded = None
         # A KeyboardInterrupt of there must not look like one of here.
         error = loaded if isinstance(loaded, Exception) else failure
-    remote = error.__cause__ = RemoteTraceback(found.rank, cause.get("node"), found.facts["traceback"])
+    advice = cause.get("advice") if "Fix: " not in found.facts["message"] else None
+    remote = error.__cause__ = RemoteTraceback(found.rank, cause.get("node"), found.facts["traceback"], advice)
     if error is not failure and "IPython" in sys.modules:
         # What a notebook shows of it; without one nothing is added that would have to be pickled.
         error._render_traceback_ = lambda: _shown(error, remote)  # type: ignore[attr-defined]
@@ -114,10 +115,11 @@ def _shown(error: BaseException, remote: RemoteTraceback) -> list[str]:
 class RemoteTraceback(Exception):
     """Where an exception was raised, in another process: its cause, shown before it."""
 
-    def __init__(self, rank: int, node: int | None, text: str) -> None:
-        super().__init__(rank, node, text)
-        self.rank, self.node, self.text = rank, node, text
+    def __init__(self, rank: int, node: int | None, text: str, advice: str | None = None) -> None:
+        super().__init__(rank, node, text, advice)
+        self.rank, self.node, self.text, self.advice = rank, node, text, advice
 
     def __str__(self) -> str:
         where = f"rank {self.rank}" + (f" on node {self.node}" if self.node is not None else "")
-        return f"in {where}:\n\n{self.text.rstrip()}"
+        advice = f"\nadvice: {self.advice}" if self.advice else ""
+        return f"in {where}:\n\n{self.text.rstrip()}{advice}"

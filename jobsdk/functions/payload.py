@@ -123,6 +123,7 @@ def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
         pickler = Pickler(buffer, project)
         try:
             pickler.dump((function, tuple(args), dict(kwargs)))
+            pickler.dump(pickler.of_main())  # which have gone already, and are named there as here
         except Exception as error:
             from jobsdk.functions.culprit import explained
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import pickle
 import sys
 import types
@@ -36,8 +37,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         try:
             super().dump(obj)
         finally:
-            for module in self._registered:
-                cloudpickle.unregister_pickle_by_value(module)
+            while self._registered:
+                cloudpickle.unregister_pickle_by_value(self._registered.pop())
 
     def reducer_override(self, obj: Any) -> Any:
         """Called for every object that is no plain data."""
@@ -45,8 +46,18 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         kind = type(obj)
         if kind is _function_class():
             return _revived(), (obj.fn, _options(obj))
+        if kind is functools.cached_property:  # before Python 3.12 it holds a lock
+            state = {name: value for name, value in vars(obj).items() if name != "lock"}
+            return kind, (obj.func,), state
+        if kind is functools._lru_cache_wrapper and self._is_own(obj):
+            self.by_value[id(obj)] = obj
+            how = obj.cache_parameters()
+            return kind, (obj.__wrapped__, how["maxsize"], how["typed"], functools._CacheInfo), vars(obj)
         is_module = isinstance(obj, types.ModuleType)
         if not is_module and not isinstance(obj, types.FunctionType | types.BuiltinFunctionType | type):
+            own = getattr(obj, "__dict__", None)
+            if type(own) is dict and isinstance(own.get("__module__"), str):
+                self.modules.add(own["__module__"])  # it may be named, as a function with a cache is
             return super().reducer_override(obj)
         name = obj.__name__ if is_module else getattr(obj, "__module__", None)
         if isinstance(name, str):
@@ -66,6 +77,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         cloudpickle.register_pickle_by_value(module)
         self._registered.append(module)
 
+    def _is_own(self, obj: Any) -> bool:
+        """Whether an object that would be named is not found by its name there."""
+        module = getattr(obj, "__module__", None)
+        if isinstance(module, str):
+            self._look_at(module)
+        return module == "__main__" or "<locals>" in str(obj.__qualname__) or self._is_registered(module)
+
     def _is_registered(self, name: Any) -> bool:
         return name in cloudpickle.list_registry_pickle_by_value()
 
@@ -77,6 +95,17 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         for code, package in self._codes():
             for one in imports_of(code):
                 found.update([one.name] if not one.level else (), self._project.imported(one, package))
+        return found
+
+    def of_main(self) -> dict[str, Any]:
+        """The functions and classes of `__main__` by their names there."""
+        found, main = {}, sys.modules["__main__"]
+        for value in self.by_value.values():
+            name = getattr(value, "__qualname__", "")
+            if getattr(value, "__module__", None) != "__main__" or not name.isidentifier():
+                continue
+            if name not in found or getattr(main, name, None) is value:  # a cell may have been run again
+                found[name] = value
         return found
 
     def files(self) -> set[str]:

@@ -104,9 +104,12 @@ def newest(here: Context) -> Optional[Kept]:
 def keep(source: Any, here: Context, step: int, name: Optional[str] = None) -> Checkpoint:
     """Copy a checkpoint (ours, Ray's, or a folder's path) to the run's, where that of other ranks joins it. It is there
     as a whole or not at all. Raises TrainError, OSError."""
-    path = os.path.abspath(os.fspath(getattr(source, "path", source)))
-    if not os.path.isdir(path):
-        raise TrainError("the checkpoint %s is no folder. Fix: report(..., Checkpoint.from_directory(FOLDER))" % path)
+    given = getattr(source, "path", source)
+    path = os.path.abspath(os.fspath(given)) if isinstance(given, (str, os.PathLike)) else None
+    if path is None or not os.path.isdir(path):
+        what = path if path is not None else "of type %s" % type(source).__name__
+        fix = "write it into a folder, and report(..., Checkpoint.from_directory(FOLDER))"
+        raise TrainError("the checkpoint %s is no folder. Fix: %s" % (what, fix))
     if name is not None and (not re.fullmatch(r"\w[\w.=+-]*", name)):
         raise TrainError("checkpoint_dir_name must be one name of letters, digits, -, _, =, not %r" % name)
     folder = _folder(here)
@@ -117,6 +120,11 @@ def keep(source: Any, here: Context, step: int, name: Optional[str] = None) -> C
     index = _kept[folder]
     name = name or "checkpoint_%06d" % index
     target = os.path.join(folder, name)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        fix = "name a folder that the ranks can write: storage_path, or JOBSDK_STORAGE_PATH"
+        raise TrainError("no checkpoint can be kept in %s: %s. Fix: %s" % (folder, error.strerror, fix)) from error
     if path != target:
         partly = os.path.join(folder, ".partly-%d-%d" % (here.rank, os.getpid()))
         try:

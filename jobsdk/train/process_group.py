@@ -48,6 +48,8 @@ def init_process_group(backend: Optional[str] = None, timeout: Optional[Seconds]
         return
     here = get_context()
     chosen = backend or os.environ.get(_BACKEND) or None
+    if chosen is not None and not isinstance(chosen, str):
+        raise TrainError("backend must be a name, not %r. Fix: 'gloo', or leave it out" % (chosen,))
     own = _own(chosen)
     chosen = chosen or _fitting(own, here)
     _check(chosen, own, dist)
@@ -81,7 +83,7 @@ def barrier(timeout: Optional[Seconds] = None) -> None:
     if timeout is None:
         dist.barrier()
         return
-    limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+    limit = _seconds("timeout", timeout)
     try:
         dist.monitored_barrier(_gloo(dist), timeout=limit, wait_all_ranks=True)
     except RuntimeError as error:
@@ -135,14 +137,20 @@ def _check(backend: str, own: List[Any], dist: Any) -> None:
 
 
 def _limit(given: Optional[Seconds]) -> Optional[timedelta]:
-    if isinstance(given, timedelta):
-        return given
+    if given is not None:
+        return _seconds("timeout", given)
     text = os.environ.get(_TIMEOUT, "")
+    return _seconds(_TIMEOUT, text) if text else None
+
+
+def _seconds(name: str, given: Any) -> timedelta:
     try:
-        seconds = float(text) if given is None and text else given
-        return None if seconds is None else timedelta(seconds=seconds)
-    except ValueError:
-        raise TrainError("%s must be a number of seconds, not %r" % (_TIMEOUT, text)) from None
+        limit = given if isinstance(given, timedelta) else timedelta(seconds=float(given))
+    except (TypeError, ValueError, OverflowError):
+        limit = timedelta(0)
+    if limit <= timedelta(0):
+        raise TrainError("%s must be a number of seconds above 0, not %r. Fix: 600" % (name, given))
+    return limit
 
 
 def _where(here: Context, dist: Any) -> Dict[str, Any]:

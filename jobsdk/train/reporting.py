@@ -55,7 +55,8 @@ def report(
     if _state.pid != os.getpid():  # a forked process reports for itself
         _state = _State()
     if not isinstance(metrics, Mapping):
-        raise TrainError("report() takes a mapping of names to values, not %s" % type(metrics).__name__)
+        fix = "report({'loss': loss})"
+        raise TrainError("report() takes a mapping of names to values, not %s. Fix: %s" % (type(metrics).__name__, fix))
     here = get_context()
     values = dict(_flat(metrics, ""))
     if step is None:

@@ -60,6 +60,65 @@ def test_what_a_script_defines_can_be_pickled_there(tmp_path: Path) -> None:
     assert pickle.loads((tmp_path / "data").read_bytes())[1].size == 5
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "functools.partial(saved, 4)",
+        "Saves(), 4",
+        "Saves().method, 4",
+        "around(saved), 4",
+        "saved_one, Net(4)",
+        "main, 4",
+        "in_processes, 4",
+    ],
+)
+def test_what_a_script_defines_is_found_however_it_is_reached(tmp_path: Path, call: str) -> None:
+    """Also where nothing of it is beside the function that is called, and in processes that it spawns."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import functools, multiprocessing, pickle\nfrom tests.functions import calling\n"
+        "class Net:\n    def __init__(self, size):\n        self.size = size\n"
+        "def saved_one(net):\n    return pickle.loads(pickle.dumps(net)).size\n"
+        "def saved(size):\n    return saved_one(Net(size))\n"
+        "class Saves:\n    def method(self, size):\n        return saved(size)\n    __call__ = method\n"
+        "def around(fn):\n    def inner(*args):\n        return fn(*args)\n"
+        "    inner.__qualname__ = inner.__module__ = 'elsewhere'\n    return inner\n"
+        "def main(size):\n    return pickle.loads(pickle.dumps(main)) is main and size\n"
+        "def in_processes(size):\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        return pool.map_async(saved_one, [Net(size)]).get(30)[0]\n"
+        f"print(calling.called({call}).value())\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
+    assert done.stdout == "4\n", done.stderr
+
+
+def test_caches_of_a_script_travel_and_those_of_modules_bring_their_module(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import functools\n@functools.lru_cache\ndef cached(x):\n    return x + 1\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import functools\nimport mine\nfrom tests.functions import calling\n"
+        "@functools.lru_cache(maxsize=3)\ndef cached(x):\n    return [x]\n"
+        "class Held:\n    @functools.cached_property\n    def one(self):\n        return object()\n"
+        "def uses():\n    held = Held()\n"
+        "    return cached(1) is cached(1), cached.cache_info().maxsize, held.one is held.one\n"
+        "print(calling.called(uses).value(), calling.called(mine.cached, 1).value())\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
+    assert done.stdout == "(True, 3, True) 2\n", done.stderr
+
+
+def test_what_is_imported_with_the_call_costs_nothing_at_its_end() -> None:
+    import gc
+
+    def frozen() -> int:
+        return gc.get_freeze_count()
+
+    assert calling.called(frozen).value() > 1000
+
+
 def test_another_python_is_told_before_anything_is_loaded() -> None:
     folder = calling.staged(work.even, 4)
     calling.change_facts(folder, python="3.7")

@@ -164,6 +164,10 @@ def test_what_is_no_plain_function_is_refused_at_once(fn: Any, words: str) -> No
 def test_wrong_arguments_and_options_are_refused_at_once() -> None:
     with pytest.raises(TypeError, match=r"even\(\): missing a required argument: 'number'"):
         function(work.even)
+    with pytest.raises(TypeError, match=r"Fix: function\(even, ARGUMENTS...\), or @function\(\) with parentheses"):
+        function(work.even)
+    with pytest.raises(TypeError, match=r"even\(\): missing a required argument: 'number'$"):
+        function()(work.even).submit()
     with pytest.raises(TypeError, match=r"even\(\): got an unexpected keyword argument 'size'"):
         function(work.even, 1, kwargs={"size": 3})
     with pytest.raises(ValueError, match="did you mean 'instance_count'"):
@@ -172,3 +176,18 @@ def test_wrong_arguments_and_options_are_refused_at_once() -> None:
         function(work.even, 1, command="true")
     with pytest.raises(TypeError, match="is a decorator, and takes options only"):
         function(None, 1)  # type: ignore[call-overload]
+
+
+def test_attributes_and_parameters_may_have_any_name() -> None:
+    class Both:
+        def __init__(self) -> None:
+            self.fn, self.options = "theirs", "too"
+
+        def __call__(self, /, **given: int) -> dict[str, int]:
+            return given
+
+    both = Both()
+    decorated = function()(both)
+    assert decorated(self=1) == {"self": 1}
+    job = decorated.job(self=2, fn=3)
+    assert (job.fn, job.kwargs) == (both, {"self": 2, "fn": 3})

@@ -280,8 +280,9 @@ def test_closing_cancels_what_is_under_way(tmp_path: Path) -> None:
     wait_for(lambda: all(run.done() for run in MLClient().jobs.list()))
     assert {run.status for run in MLClient().jobs.list()} == {"Canceled"}
     assert len(MLClient().jobs.list()) == 2
-    with pytest.raises(ValueError, match="limit must be at least 1"):
-        function()(work.waits).map([""], limit=0)
+    for wrong in (0, "2", True, None):
+        with pytest.raises(ValueError, match=f"limit must be a whole number of at least 1, not {wrong!r}"):
+            function()(work.waits).map([""], limit=wrong)  # type: ignore[arg-type]
 
 
 def test_runs_come_as_they_end(tmp_path: Path) -> None:
@@ -293,6 +294,30 @@ def test_runs_come_as_they_end(tmp_path: Path) -> None:
         next(as_completed([slow], timeout=0))
     (tmp_path / "go").touch()
     assert [run.result() for run in ended] == [0]
+
+
+def test_what_is_no_list_of_runs_is_told() -> None:
+    job = function(work.even, 2)
+    for wrong in ([job], job.submit()):
+        with pytest.raises(
+            TypeError, match=r"a list of runs, not a (FunctionJob|Run). Fix: as_completed\(\[job.submit"
+        ):
+            next(as_completed(wrong))  # type: ignore[arg-type]
+
+
+def test_what_is_known_of_a_failure_stands_below_the_traceback() -> None:
+    """Unless the exception says itself what to do."""
+
+    def missing(more: str) -> None:
+        raise FileNotFoundError(2, "No such file or directory" + more, "data.csv")
+
+    error = function(missing, "").submit().exception()
+    assert error is not None
+    assert str(error.__cause__).splitlines()[-1].startswith("advice: relative paths begin at")
+    assert str(pickle.loads(pickle.dumps(error.__cause__))) == str(error.__cause__)
+    error = function(missing, ". Fix: make it").submit().exception()
+    assert error is not None
+    assert "advice" not in str(error.__cause__)
 
 
 def test_the_page_runs_as_it_is_written() -> None:

@@ -181,3 +181,12 @@ def test_rays_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert copy != made
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert sorted(os.listdir(made.to_directory())) == [".metadata.json", "model"]
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "taken").touch()
+    monkeypatch.setenv("JOBSDK_STORAGE_PATH", f"{tmp_path}/taken")
+    with pytest.raises(
+        TrainError, match=r"no checkpoint can be kept in .*/taken/checkpoints: Not a directory. Fix: name"
+    ):
+        report({}, folder(tmp_path, model="1"))

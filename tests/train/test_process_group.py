@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as dist
@@ -88,7 +89,7 @@ def test_who_does_not_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         ({}, "cpu:gloo,cuda:glo", "there is no backend 'glo' "),
         ({}, "nccl", "the backend nccl cannot be used: this .* Fix: gloo"),
         ({"JOBSDK_TORCH_BACKEND": "nccl"}, None, "the backend nccl cannot be used: this .* Fix: gloo"),
-        ({"JOBSDK_TORCH_TIMEOUT_S": "soon"}, None, "JOBSDK_TORCH_TIMEOUT_S must be a number of seconds, not 'soon'"),
+        ({"JOBSDK_TORCH_TIMEOUT_S": "soon"}, None, "TIMEOUT_S must be a number of seconds above 0, not 'soon'"),
         ({"JOBSDK_TORCH_INIT_METHOD": "file"}, None, "JOBSDK_TORCH_INIT_METHOD must be env or tcp, not 'file'"),
         (
             {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, None,
@@ -110,6 +111,15 @@ def test_what_cannot_be(
     with pytest.raises(TrainError, match=said) as raised:
         init_process_group(backend)
     assert len(str(raised.value)) <= 400
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize("timeout", ["soon", -5, 0, float("nan"), float("inf"), []])
+def test_what_is_no_time(timeout: Any) -> None:
+    with pytest.raises(TrainError, match=r"timeout must be a number of seconds above 0, not .*\. Fix: 600"):
+        init_process_group(timeout=timeout)
+    with pytest.raises(TrainError, match=r"backend must be a name, not 5\. Fix: 'gloo'"):
+        init_process_group(5)  # type: ignore[arg-type]
     assert not dist.is_initialized()
 
 

@@ -62,10 +62,11 @@ def test_steps_count_up_by_themselves(lines: Any) -> None:
 @pytest.mark.parametrize(
     ("metrics", "more", "said"),
     [
-        ([("a", 1)], {}, "takes a mapping of names to values, not list"),
+        ([("a", 1)], {}, r"takes a mapping of names to values, not list. Fix: report\({'loss': loss}\)"),
         ({}, {"step": 1.5}, "must be a whole number, not 1.5"),
         ({}, {"step": True}, "must be a whole number, not True"),
         ({}, {"checkpoint": "no/such"}, "no/such is no folder. Fix: "),
+        ({}, {"checkpoint": {"model": 1}}, "checkpoint of type dict is no folder. Fix: write it into a folder"),
     ],
 )
 def test_mistakes_are_told_and_nothing_is_written(lines: Any, metrics: Any, more: Any, said: str) -> None:
