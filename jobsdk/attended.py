@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING
 
 from jobsdk.errors import JobsdkError
@@ -27,6 +28,8 @@ def attend(run: Run) -> Run:
         if isinstance(error, KeyboardInterrupt):
             from jobsdk.notebook import show_briefly
 
+            sys.stdout.flush()
+            print(f"the run {run.name} was interrupted: {run.status}", file=sys.stderr)
             show_briefly(error)
         raise
     return run

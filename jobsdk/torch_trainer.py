@@ -89,6 +89,8 @@ class RunConfig(Model):
         if scheme:
             fix = "name a folder that all nodes have mounted, or leave it out: checkpoints come back as outputs"
             report.error((*path, "storage_path"), f"must be a folder, and {scheme[0]} is an address", fix)
+        if self.storage_path and self.name and (self.name.startswith("/") or ".." in self.name.split("/")):
+            report.error((*path, "name"), "leads out of storage_path, in which it names a folder", "write a plain name")
         for name, value in (self.worker_runtime_env or {}).items():
             where = (*path, "worker_runtime_env", str(name))
             if name != "env_vars":

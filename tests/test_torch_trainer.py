@@ -223,6 +223,7 @@ def nothing() -> None:
         ({"torch_config": {"init_method": "file"}}, "torch_config.init_method"),
         ({"run_config": {"checkpoint_config": {}}}, "get_best_checkpoint"),
         ({"run_config": {"storage_path": "s3://bucket/x"}}, "run_config.storage_path: must be a folder, and s3://"),
+        ({"run_config": {"storage_path": "/x", "name": "a/../../b"}}, "run_config.name: leads out of storage_path"),
         ({"run_config": {"nam": "x"}}, "did you mean 'name'"),
         ({"run_config": {"failure_config": {"max_failures": -2}}}, "max_failures"),
         ({"run_config": {"worker_runtime_env": {"pip": []}}}, "worker_runtime_env.pip"),

@@ -9,6 +9,8 @@ from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
 from jobsdk.client import JobOperations
 
+_METRICS = 20  # that `job show` has room for
+
 
 @click.command()
 @run_name
@@ -23,7 +25,10 @@ def show(name: str, form: str) -> None:
     record = run_record(run)
     events = tensorboard.folders(run.folder)
     if form == "table":
-        record["metrics"] = {name: f"{value:.6g}" for name, value in Table(run.metrics).last.items()}
+        values = Table(run.metrics).last
+        record["metrics"] = {key: f"{values[key]:.6g}" for key in list(values)[:_METRICS]}
+        if len(values) > _METRICS:
+            record["metrics"]["..."] = f"{len(values)} in all: jobsdk job metrics {run.name}"
         record["tensorboard"] = tensorboard.command(events)
         if run.report.get("cause"):
             from jobsdk.card import text

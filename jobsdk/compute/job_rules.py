@@ -165,6 +165,13 @@ def unheeded_scaling(compute: str, job: CommandJob, heeded: Collection[str] = ()
             yield Finding("warning", ("scaling", name), f"has no effect on the compute {compute}")
 
 
+def unheeded_preemptions(compute: str, job: CommandJob) -> Iterator[Finding]:
+    """A warning for a budget that nothing uses, on a compute that does not replace the nodes of a run."""
+    if job.max_preemptions:
+        message = f"has no effect on the compute {compute}: with a node that is taken away the run ends"
+        yield Finding("warning", ("max_preemptions",), message, "submit it again; it can go on from its checkpoint")
+
+
 def unheeded_outputs(compute: str, job: CommandJob, plan: Plan) -> Iterator[Finding]:
     """Warnings for outputs that are to be registered, or written to a cloud."""
     for name, output in job.outputs.items():

@@ -62,7 +62,10 @@ class Amount(Kind):
 
     def structure(self, value: Any, path: Path, report: Report) -> Any:
         number = _number(value)
-        return self.refuse(value, path, report, "write a number") if number is None or number < 0 else number
+        if number is not None and number >= 0:
+            return number
+        is_memory = bool(path) and path[-1] == "memory"
+        return self.refuse(value, path, report, "write bytes, as 8e9" if is_memory else "write a number")
 
     def schema(self) -> Schema:
         return {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _SPELT}]}
@@ -206,9 +209,11 @@ class ScalingConfig(Model, hints=_HINTS):
             report.error(where, "is 0, and use_gpu is true", "set use_gpu to false, or ask for more than 0", key=True)
         if self.trainer_resources is not None:
             report.warn((*path, "trainer_resources"), _NO_TRAINER, "remove it", key=True)
-        labels, workers = self.label_selector, self.num_workers
-        if isinstance(labels, list) and len(labels) != workers:
-            message = f"has {len(labels)} entries for {workers} worker{'s' * (workers != 1)}"
+        labels: Any = self.label_selector
+        workers = self.num_workers
+        if isinstance(labels, list) and len(labels) != workers and INVALID not in labels:
+            entries = "entry" if len(labels) == 1 else "entries"
+            message = f"has {len(labels)} {entries} for {workers} worker{'s' * (workers != 1)}"
             report.error((*path, "label_selector"), message, "write one mapping for all, or one for each worker")
 
     @property

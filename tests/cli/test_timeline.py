@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,18 @@ def test_a_run_that_has_reported_nothing(jobsdk: Jobsdk) -> None:
     assert shown.out.startswith("METRIC ")
     assert "nothing has been reported in run silent: jobsdk.train.report()" in shown.err
     assert jobsdk("job", "metrics", "silent", "-o", "csv").err == ""
+
+
+def test_of_many_metrics_a_run_shows_some(jobsdk: Jobsdk, work: Path) -> None:
+    report = "import jobsdk.train; jobsdk.train.report({'m%02d' % one: one for one in range(50)})"
+    (work / "many.py").write_text(report)
+    (work / "many.yml").write_text(f"command: {sys.executable} {work}/many.py\n")
+    assert jobsdk("job", "create", "-f", "many.yml", "--name", "many", "--wait").code == 0
+    shown = jobsdk("job", "show", "many").out
+    assert "m19=19" in shown
+    assert "m20" not in shown
+    assert "50 in all: jobsdk job metrics many" in shown
+    assert len(json.loads(jobsdk("job", "show", "many", "-o", "json").out)["metrics"]) == 50
 
 
 @pytest.mark.parametrize("words", [["timeline", ""], ["show", "-n", ""], ["report", "", "--html", "x.html"]])

@@ -97,6 +97,8 @@ def test_the_fields_of_torch_config_are_those_of_ray_in_their_order(ray_train: A
         ({"resources_per_worker": {"Memory": 1}}, "did you mean 'memory'?"),
         ({"resources_per_worker": {"CPU": -1}}, "resources_per_worker.CPU: must be a number of at least 0"),
         ({"resources_per_worker": {"CPU": float("nan")}}, "must be a number of at least 0"),
+        ({"resources_per_worker": {"memory": "8g"}}, "got '8g'. Fix: write bytes, as 8e9"),
+        ({"num_workers": 3, "label_selector": [{"a": "b"}]}, "has 1 entry for 3 workers"),
         ({"use_gpu": True, "resources_per_worker": {"GPU": 1.5}}, "must be a whole number above 1, got 1.5"),
         ({"use_gpu": True, "resources_per_worker": {"GPU": 0}}, "is 0, and use_gpu is true"),
         ({"placement_strategy": "STRICTPACK"}, "did you mean 'STRICT_PACK'?"),
@@ -105,6 +107,10 @@ def test_the_fields_of_torch_config_are_those_of_ray_in_their_order(ray_train: A
 )  # fmt: skip
 def test_mistakes_are_named(fields: dict[str, Any], words: str) -> None:
     assert words in wrong(**fields)
+
+
+def test_labels_that_are_none_are_not_counted_too() -> None:
+    assert wrong(num_workers=2, label_selector=["a"]).count("error: ") == 1
 
 
 def test_a_value_without_a_name_is_refused_since_rays_first_is_deprecated() -> None:

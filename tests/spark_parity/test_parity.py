@@ -384,7 +384,7 @@ def _endless() -> Callable[[str], None]:
 
 
 @row("Ctrl-C")
-def test_an_interrupt(both: Both, tmp_path: Path) -> None:
+def test_an_interrupt(both: Both, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     function = _endless()
     for number, one in enumerate(both):
         folder = tmp_path / str(number)
@@ -403,6 +403,7 @@ def test_an_interrupt(both: Both, tmp_path: Path) -> None:
         wait_for(functools.partial(_have_ended, pids))
     (run,) = MLClient().jobs.list()
     assert run.status == "Canceled"
+    assert f"the run {run.name} was interrupted: Canceled\n" in capsys.readouterr().err
 
 
 def _have_ended(pids: list[str]) -> bool:

@@ -20,6 +20,8 @@ from jobsdk.runs import Pace, RunFolder, adopt, locked, reap
 
 if TYPE_CHECKING:
     from jobsdk.compute.engine.hold import Hold
+    from jobsdk.job.command import CommandJob
+    from jobsdk.plan import Plan
 
 _DRIVER_LOG = "driver.log"
 
@@ -28,6 +30,11 @@ class EngineCompute(Compute):
     """What Spark and Ray have in common. `drive` is what each does its own way."""
 
     pace = Pace(0.2, 1.0)
+
+    def plan(self, job: CommandJob, *, name: str) -> Plan:
+        """As elsewhere, but that no node which is taken away is waited for: no other comes in its place."""
+        plan = super().plan(job, name=name)
+        return {**plan, "restarts": {**plan["restarts"], "max_preemptions": 0}}
 
     @abstractmethod
     def has_session(self) -> bool:

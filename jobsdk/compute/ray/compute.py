@@ -89,6 +89,7 @@ class RayCompute(EngineCompute):
             *self._judge_data(plan),
             *self._judge_outputs(job, plan),
             *job_rules.unheeded_fields(self.name, job, _HEEDED),
+            *job_rules.unheeded_preemptions(self.name, job),
         ]
         if build_env:
             message = f"the compute {self.name} builds no environment"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Protocol
 
@@ -24,6 +25,8 @@ CANCELED, LOST, NOT_STARTED, PREEMPTED, KILLED = 130, 125, 126, 143, 137  # as i
 _LOOK = 1  # whole seconds, as Ray counts them, between two looks at whether the group has its place
 _READ = 1.0  # seconds that a node waits for something to say before it says that there is nothing
 _PATIENCE = 30.0  # seconds that other nodes have, beside heartbeat and grace, when one is lost; that a call may take
+_RESTART = b'"event":"restart"'
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b: .")  # the last line of a traceback
 
 
 class Stopped(Exception):
@@ -105,7 +108,7 @@ def _await_place(order: Order, group: Any, client: Client) -> None:
         nodes = [node["Resources"] for node in _nodes() if _fits(node, order.labels)]
         never = ray_placing.why_never(order.bundle, order.size, order.strategy, nodes)
         if never is not None and not order.grows:
-            fix = "ask for less, or set autoscaling: true of the compute if the cluster can grow"
+            fix = "ask for less, or, if the cluster grows, set autoscaling: true"
             raise Stopped("Failed", NOT_STARTED, "%s. Fix: %s" % (never, fix), "bootstrap_error")
         if group.wait(_LOOK):
             return
@@ -147,6 +150,7 @@ class Nodes:
         self._hosts: List[str] = []
         self._variables: List[Dict[str, str]] = []
         self._died: Dict[int, Stopped] = {}
+        self._restarted = float("-inf")
 
     def place(self, client: Client) -> None:
         """Find out where the bundles are, and start an actor in each that becomes a node."""
@@ -195,11 +199,14 @@ class Nodes:
         if "memory" in amounts:
             taken["memory"] = amounts.pop("memory")
         named = {"name": self._order.name, "namespace": NAMESPACE} if self._order.name and not bundle else {}
-        options = self._make.options(
-            **taken, **named, resources=amounts, runtime_env=self._order.runtime_env or None,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle),
-        )  # fmt: skip
-        self._actors[bundle] = options.remote(self._order.run, self._order.foreign, self._order.shed)
+        try:
+            options = self._make.options(
+                **taken, **named, resources=amounts, runtime_env=self._order.runtime_env or None,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle),
+            )  # fmt: skip
+            self._actors[bundle] = options.remote(self._order.run, self._order.foreign, self._order.shed)
+        except (ValueError, TypeError) as error:  # of runtime_env, before anything is started
+            raise _unfit_environment(error) from None
 
     def _of_node(self, node: ray_placing.Node) -> Dict[str, str]:
         variables = {}
@@ -231,6 +238,8 @@ class Nodes:
             for call in ready if waiting else calls:
                 try:
                     ray.get(call)
+                except exceptions.RuntimeEnvSetupError as error:
+                    raise _unfit_environment(error) from None
                 except exceptions.RayError as error:
                     words = "an actor of the job could not be started: %s" % _words(error)
                     failed = Stopped("Failed", NOT_STARTED, words, "bootstrap_error")
@@ -246,7 +255,7 @@ class Nodes:
         """Bring in what the nodes write until all have ended; the exit code of node 0."""
         codes: Dict[int, int] = {}
         calls = {node.lines.remote(_READ): rank for rank, node in enumerate(self._nodes)}
-        deadline: Optional[float] = None
+        since, deadline = 0.0, None
         while calls:
             if not ray.is_initialized():
                 raise Stopped("Lost", LOST, "the Ray session was shut down while the job ran in it", "node_lost")
@@ -263,8 +272,9 @@ class Nodes:
                 if 0 not in self._died and 0 not in codes:
                     self._nodes[0].ask.remote(request)
             if self._died and deadline is None:
-                deadline = time.monotonic() + self._plan["heartbeat_s"] + self._plan["grace_s"] + _PATIENCE
-            if deadline is not None and time.monotonic() > deadline:
+                since = time.monotonic()
+                deadline = since + self._plan["heartbeat_s"] + self._plan["grace_s"] + _PATIENCE
+            if deadline is not None and (time.monotonic() > deadline or self._restarted > since - _PATIENCE):
                 break
         for rank in codes:
             client.leave(rank, self._left(rank))
@@ -281,6 +291,8 @@ class Nodes:
             self._died[rank] = self._lost(rank, error)
             return None
         client.take(rank, lines)
+        if any(one.startswith(b"events:") and _RESTART in one for one in lines):
+            self._restarted = time.monotonic()  # it would wait for a node that was lost, which nobody replaces
         return None if code is None else int(code)
 
     def _lost(self, rank: int, error: exceptions.RayError) -> Stopped:
@@ -320,6 +332,14 @@ def _taken(who: str, error: exceptions.RayError, at: Optional[int]) -> Optional[
     if isinstance(error, exceptions.OutOfMemoryError) or "low on memory" in words:
         return Stopped("Failed", KILLED, "%s was killed: %s" % (who, words), "out_of_memory", at)
     return None
+
+
+def _unfit_environment(error: Exception) -> Stopped:
+    """By the last of the errors that a traceback of Ray's agent ends in."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if _RAISED.match(line)] or lines[:1]
+    words = "runtime_env cannot be set up: %s. Fix: correct runtime_env of the compute or the job"
+    return Stopped("Failed", NOT_STARTED, words % said[-1][:250].rstrip(". "), "bootstrap_error")
 
 
 def _words(error: BaseException) -> str:

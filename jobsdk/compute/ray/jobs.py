@@ -31,6 +31,7 @@ _STATE = "ray.json"
 _LINE = re.compile(rb"@(\d+) (\S+) (.*)", re.DOTALL)
 _FIRST_LOOK, _WHOLE = 1000, -1  # lines
 _STRAYS = 20
+_ANNOUNCED = "Running entrypoint for job "  # what Ray itself writes, which may come after what the shell has said
 _STOPPING = 20  # seconds that the driver has to stop its nodes, beside the job's grace time
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 _TELL = "import ray, sys; ray.init(namespace=sys.argv[1], log_to_driver=False); " \
@@ -211,7 +212,7 @@ class _Look:
                     found.append(_Numbered(int(match[1]), match[2].decode(), match[3].rstrip(b"\n")))
                 else:
                     strays.append(line.decode("utf-8", "replace").strip())
-            self._strays = [line for line in strays if line][-_STRAYS:]
+            self._strays = [line for line in strays if line and not line.startswith(_ANNOUNCED)][-_STRAYS:]
             seen = self._state["seen"]
             if asked == _WHOLE or len(lines) < asked or (found and found[0].number <= seen + 1):
                 return [one for one in found if one.number > seen]
@@ -272,8 +273,9 @@ class _Look:
         if job["status"] == "STOPPED":
             return Ended("Canceled", 130, f"the Ray job {name} was stopped", "")
         words = next(iter(self._strays[-1:]), "") or " ".join(str(job.get("message") or "").split())
-        fix = ". Fix: set python of the compute to the interpreter that Ray has there" if "named 'ray'" in words else ""
-        return Ended("Failed", 126, f"the driver of the Ray job {name} failed: {words[:250]}{fix}", "bootstrap_error")
+        is_of_python = "named 'ray'" in words or "exit code 127" in str(job.get("message"))
+        fix = ". Fix: set python of the compute to the interpreter that Ray has there" if is_of_python else ""
+        return Ended("Failed", 126, f"its driver on the cluster failed: {words[:250]}{fix}", "bootstrap_error")
 
 
 def _pack(folder: Path, files: Mapping[str, bytes], order: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ def why_never(bundle: Resources, count: int, strategy: str, nodes: Sequence[Reso
     for name, amount in sorted(bundle.items()):
         most = max((node.get(name, 0.0) for node in nodes), default=0.0)
         if amount > most + _GRAIN:
-            return "no node of the cluster has %s: %s; %s" % (name, _number(amount), _instead(name, most, nodes))
+            return "no node of the cluster has %s; %s" % (_wanted(name, amount), _instead(name, most, nodes))
     rooms = [_room(bundle, node) for node in nodes]
     what = "%d x %s" % (count, said(bundle))
     if strategy == "STRICT_SPREAD" and sum(room > 0 for room in rooms) < count:
@@ -54,6 +54,11 @@ def why_never(bundle: Resources, count: int, strategy: str, nodes: Sequence[Reso
     if sum(rooms) < count:
         return "%s do not fit: the cluster's %d node(s) have room for %d" % (what, len(nodes), sum(rooms))
     return None
+
+
+def _wanted(name: str, amount: float) -> str:
+    """A mark of a node, such as the kind of its GPUs, has no amount that says anything."""
+    return name if ":" in name and amount < 1 else "%s: %s" % (name, _number(amount))
 
 
 def _instead(name: str, most: float, nodes: Sequence[Resources]) -> str:

@@ -17,6 +17,11 @@ STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 #: Bytes of outputs that a submitted job may send back with its log.
 OUTPUTS_LIMIT = 16 << 20
 _ADDRESS = re.compile(r"auto|local|(https?|ray)://[^\s/]+.*|[^\s:/]+:\d+|\[[0-9A-Fa-f:]+\]:\d+")
+#: What Ray knows in a runtime_env. It takes any other name, too, without a word.
+_OF_RUNTIME_ENV = (
+    *("pip", "uv", "conda", "env_vars", "working_dir", "py_modules", "py_executable", "excludes", "config"),
+    *("image_uri", "container", "java_jars", "nsight", "mpi", "rocprof_sys", "worker_process_setup_hook"),
+)
 _LEAST = {"CPU": 0.001}  # Ray refuses a bundle of nothing
 
 
@@ -80,10 +85,22 @@ def _strategy(value: Any) -> str:
 
 
 def _runtime_env(value: Any) -> str:
+    from jobsdk.job.findings import nearest
+
     wrong = _mapping(value)
     if wrong:
         return wrong
-    return f"has env_vars, which {why}" if (why := _texts(value.get("env_vars", {}))) else ""
+    for name in value:
+        near = nearest(name, _OF_RUNTIME_ENV)
+        if name not in _OF_RUNTIME_ENV and near:  # others may be of a plugin
+            return f"has {name}: did you mean {near!r}?"
+    variables = value.get("env_vars", {})
+    if not isinstance(variables, Mapping):
+        return "has env_vars, which must be a mapping of texts"
+    for name, one in variables.items():
+        if not isinstance(one, str) or not isinstance(name, str):
+            return f"has env_vars.{name}, which must be a text. Fix: write it in quotes, as '{one}'"
+    return ""
 
 
 SETTINGS: dict[str, Setting] = {
@@ -124,7 +141,7 @@ def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[t
             near = nearest(name, known)
             yield str(name), f"is no setting of a job{f': did you mean {near!r}?' if near else ''}"
         elif why := SETTINGS[name].wrong(value):
-            yield name, f"{why}, not {value!r}"
+            yield name, why if why.startswith("has ") else f"{why}, not {value!r}"
 
 
 class Demand(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from jobsdk.bootstrap import exits
 from jobsdk.compute.engine.hold import Ended
+from jobsdk.job.findings import shorten
 
 
 class _Known(NamedTuple):
@@ -16,7 +17,15 @@ class _Known(NamedTuple):
     is_lost: bool = False  # whether a node was taken away, else none could be started
 
 
+TOO_FEW_CORES = (
+    "a node takes {1} cores, and an executor of the session has {0}. Fix: a smaller cpus_per_node, or a larger "
+    "spark.executor.cores of the session"
+)
 _KNOWN = [
+    _Known(
+        re.compile(r"cores per executor \(=(\d+)\) has to be >= the (?:number of cpus per task|\S*) ?= ?(\d+)"),
+        TOO_FEW_CORES,
+    ),
     _Known(
         re.compile(r"Error: jobsdk: (the driver cannot be reached from [^\n]{1,250})"),
         "{0}. Fix: set host, or port, of the compute to what executors can reach of this machine",
@@ -74,6 +83,10 @@ _KNOWN = [
 ]
 
 
+#: The names of Java's classes before what an error says.
+_OF_JAVA = re.compile(r"^(?:(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): )+")
+
+
 def text_of(error: BaseException) -> str:
     """All that an error of Spark says of itself and of what it comes from."""
     java: Any = getattr(error, "java_exception", None)
@@ -93,7 +106,8 @@ def words(error: BaseException) -> tuple[str, bool]:
         if found is not None:
             return known.words.format(*(group or "" for group in found.groups())).strip(), known.is_lost
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return f"Spark could not run it: {next(iter(lines), type(error).__name__)[:280]}", False
+    said = _OF_JAVA.sub("", next(iter(lines), type(error).__name__))
+    return f"Spark could not run it: {shorten(said, 280)}", False
 
 
 def ended(error: BaseException, begun: Mapping[int, str], missed: int | None = None) -> Ended:

@@ -25,6 +25,7 @@ def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan
         *_environment(name, job, build_env),
         *_gpus(settings, plan),
         *job_rules.unheeded_fields(name, job),
+        *job_rules.unheeded_preemptions(name, job),
         *job_rules.unheeded_outputs(name, job, plan),
         *job_rules.unheeded_scaling(name, job, ("CPU",)),
     ]

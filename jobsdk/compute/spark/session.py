@@ -134,4 +134,5 @@ def _cannot(place: str, error: Exception) -> str:
     text = spark_errors.text_of(error)
     if "JAVA_GATEWAY_EXITED" in text or "JAVA_HOME" in text or "Java gateway process" in text:
         return "Spark cannot start its JVM here. Fix: install Java 17, or set JAVA_HOME; then see `java -version`"
-    return f"no session with {place} can be made: {spark_errors.words(error)[0]}"
+    said = spark_errors.words(error)[0]
+    return said if ". Fix: " in said else f"no session with {place} can be made: {said}"

@@ -67,6 +67,14 @@ def is_local(master: str | None) -> bool:
     return master is not None and _LOCAL.fullmatch(master) is not None
 
 
+def cores_of_executor(master: str, conf: Mapping[str, Any]) -> int | None:
+    """How many cores an executor of a session has; None where it has as many as its machine."""
+    if found := re.fullmatch(r"local-cluster\[[^,]+,\s*(\d+)\s*,.*\]", master):
+        return int(found[1])
+    given = conf.get("spark.executor.cores", 1 if master.startswith(("yarn", "k8s")) else None)
+    return None if given is None else int(given)
+
+
 def never_starts(master: str | None, conf: Mapping[str, Any]) -> str:
     """Why Spark would never start a barrier stage in a session with this conf; empty where it can. With `Fix: ...`."""
     if is_local(master):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from jobsdk.bootstrap import channel
 from jobsdk.compute.engine import node
+from jobsdk.compute.spark import errors as spark_errors
 from jobsdk.compute.spark import settings as spark_settings
 from jobsdk.compute.spark import task as spark_task
 from jobsdk.compute.spark.task import Errand, Question
@@ -136,10 +137,18 @@ class ClassicStage(Stage):
             return None
         from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 
+        cores = spark_settings.cores_of_executor(self._context.master, self._conf)
+        if cores is not None and needs.cpus > cores:
+            raise ComputeError(spark_errors.TOO_FEW_CORES.format(cores, needs.cpus))
         request = TaskResourceRequests().cpus(needs.cpus or int(cpus))
         if needs.gpus or gpus:
             request = request.resource(needs.gpu_resource, max(needs.gpus, gpus))
-        return ResourceProfileBuilder().require(request).build
+        profile = ResourceProfileBuilder().require(request).build
+        try:  # Spark gets to know it here, without which it does not say how much room there is for it
+            self._context.parallelize([], 1).withResources(profile)
+        except Exception as error:  # Java's, or pyspark's own
+            raise ComputeError(spark_errors.words(error)[0]) from error
+        return profile
 
 
 _OF_EXECUTORS = "spark.executorEnv."

@@ -41,7 +41,12 @@ def native(**fields: Any) -> dict[str, Any]:
         ({"init": {"address": "auto"}}, "init cannot have address"),
         ({"placement_strategy": "WIDE"}, "must be PACK, SPREAD, STRICT_PACK or STRICT_SPREAD"),
         ({"resources_per_node": {"GPU": 1}}, "which cpus_per_node and gpus_per_node are for"),
-        ({"runtime_env": {"env_vars": {"A": 1}}}, "has env_vars, which must be a mapping of texts"),
+        ({"runtime_env": {"env_vars": ["A"]}}, "has env_vars, which must be a mapping of texts"),
+        (
+            {"runtime_env": {"env_vars": {"A": 1}}},
+            r"has env_vars\.A, which must be a text\. Fix: write it in quotes, as '1'$",
+        ),
+        ({"runtime_env": {"pipp": []}}, "runtime_env has pipp: did you mean 'pip'\\?$"),
         ({"cpus_per_node": True}, "must be a number"),
         ({"outputs_limit": 1.5}, "must be a whole number"),
     ],

@@ -29,7 +29,7 @@ NODES = [{"CPU": 2.0}, {"CPU": 8.0, "GPU": 4.0, "accelerator_type:A100": 1.0}, {
         ({"GPU": 1}, 3, "STRICT_SPREAD", "STRICT_SPREAD of 3 x {GPU: 1} needs 3 nodes, and 2 of the cluster's 3 fit"),
         (
             {"GPU": 1, "accelerator_type:H100": 0.001}, 1, "PACK",
-            "no node of the cluster has accelerator_type:H100: 0.001; there are accelerator_type:A100",
+            "no node of the cluster has accelerator_type:H100; there are accelerator_type:A100",
         ),
         ({"TPU": 1}, 1, "PACK", "no node of the cluster has TPU: 1; there are CPU, GPU, accelerator_type:A100"),
     ],

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -231,8 +232,30 @@ def test_checks(cluster: RayCluster) -> None:
         assert all(one.is_well for one in found), found
         assert "3 nodes, in all {CPU: 18, GPU: 8, accelerator_type:A100: 1" in found[-1].found
     assert not configured.resolve("gone").check()[-1].is_well
-    with pytest.raises(ComputeError, match="Fix: start the cluster"):
+    with pytest.raises(ComputeError, match=r"no Ray cluster answers at \S+ \(Connection refused\)\. Fix: start it"):
         submit("echo", "gone")
+
+
+@pytest.mark.parametrize(
+    ("compute", "own", "words"),
+    [
+        (
+            "driver",
+            {"runtime_env": {"working_dir": "/nowhere"}},
+            "runtime_env cannot be set up: /nowhere is not a valid path",
+        ),
+        ("jobs", {"runtime_env": {"conda": "nobody"}}, "runtime_env cannot be set up: "),
+        ("jobs", {"python": "/no/python"}, "/no/python: not found. Fix: set python of the compute"),
+    ],
+)
+def test_what_cannot_be_set_up_there(compute: str, own: dict[str, Any], words: str) -> None:
+    job = command(command="true", compute=compute)
+    job.resources.properties = {"ray": own}
+    run = MLClient().jobs.create_or_update(job).wait(LONG)
+    assert (run.status, run.exit_code) == ("Failed", 126)
+    assert words in message(run)
+    assert "Fix: " in message(run)
+    assert "Traceback" not in message(run)
 
 
 def test_a_node_that_ray_ends_for_want_of_memory(cluster: RayCluster) -> None:
@@ -244,6 +267,37 @@ def test_a_node_that_ray_ends_for_want_of_memory(cluster: RayCluster) -> None:
     run = MLClient().jobs.create_or_update(job).wait(LONG)
     assert (run.status, run.exit_code) == ("Failed", 137)
     assert run.report["cause"]["class"] == "out_of_memory"
+
+
+@pytest.mark.parametrize("with_it", [False, True])
+def test_a_node_that_nobody_replaces_is_not_waited_for(with_it: bool) -> None:
+    """Its actor is killed, or the bootstrap with it, as where the machine is lost."""
+    run = two("echo up; sleep 60", "driver", max_restarts=2, max_preemptions=2, restart_delay=1)
+    wait_for(lambda: run.status == "Running" and len(lines(run)) == 2)
+    bootstrap = {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if is_node(path, run, 1)}
+    (actor,) = {
+        int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in bootstrap
+    } - bootstrap
+    for pid in [actor, *(bootstrap if with_it else ())]:
+        os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    run.wait(LONG)
+    assert time.monotonic() - began < 45  # seconds; the driver would have waited for 55, beside its own end
+    assert run.status == "Lost"
+    assert "node 1 (" in message(run)
+
+
+def is_node(environ: Path, run: Run, rank: int) -> bool:
+    """Whether a process is of the bootstrap of a node of a run."""
+    try:
+        arguments = (environ.parent / "cmdline").read_bytes().split(b"\0")
+        return (
+            any(f"jobsdk-{run.name}-".encode() in one for one in arguments)
+            and arguments[-3:-2] == [b"node"]
+            and f"JOBSDK_NODE_RANK={rank}".encode() in environ.read_bytes().split(b"\0")
+        )
+    except OSError:
+        return False
 
 
 def test_a_lost_node_is_told(cluster: RayCluster) -> None:

@@ -33,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def session(cluster: Cluster) -> Iterator[Any]:
     """Two executors with two cores each; a task has one GPU."""
-    conf = cluster.conf(4, **{"spark.task.resource.gpu.amount": 1})
+    conf = cluster.conf(4, **{"spark.task.resource.gpu.amount": 1, "spark.executor.cores": 2})
     with opened(cluster.master, conf, str(cluster.python)) as made:
         yield made
 
@@ -44,7 +44,8 @@ def _configured(work: Path, home: Path, cluster: Cluster) -> Iterator[None]:
     entry = {"type": "spark", "master": cluster.master}
     own = cluster.conf(2, **{"spark.executor.cores": 1})
     away = {**entry, "host": "nowhere.invalid"}
-    text = json.dumps({"computes": {"lake": entry, "own": {**entry, "conf": own}, "away": away}})
+    more = {"wide": {**entry, "cpus_per_node": 2}, "wider": {**entry, "cpus_per_node": 99}}
+    text = json.dumps({"computes": {"lake": entry, "own": {**entry, "conf": own}, "away": away, **more}})
     (work / "computes.yml").write_text(text)
     yield
     for run in MLClient().jobs.list():
@@ -148,6 +149,16 @@ def test_tasks_get_as_many_gpus_as_a_node_takes() -> None:
     run = submit("true", gpus_per_process=2)
     with pytest.raises(JobFailed, match="a node takes 4 of gpu, and an executor of the session has 2"):
         run.result(200)
+
+
+@pytest.mark.usefixtures("session")
+def test_more_cores_than_tasks_of_the_session_have_are_counted_or_told_to_be_too_many() -> None:
+    run = submit("true", nodes=3, compute="wide")
+    wait_for(lambda: "Spark can run 2 tasks at once" in (run.folder.recorded_state().message or ""))
+    run.cancel().wait(200)
+    submit("true", compute="wide").result(200)
+    with pytest.raises(JobFailed, match=r"a node takes 99 cores, and an executor of the session has 2\. Fix: "):
+        submit("true", compute="wider").result(200)
 
 
 @pytest.mark.usefixtures("session")

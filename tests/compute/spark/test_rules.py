@@ -11,6 +11,7 @@ import pytest
 from jobsdk import Input, MLClient, MpiDistribution, PyTorchDistribution, command
 from jobsdk import compute as computes
 from jobsdk.compute.spark import errors as spark_errors
+from jobsdk.compute.spark import settings as spark_settings
 from jobsdk.errors import ComputeError, ValidationError
 
 ENTRY: dict[str, Any] = {"type": "spark", "master": "spark://head:7077"}
@@ -122,6 +123,11 @@ def test_the_native_form_says_what_session_and_stage_there_will_be() -> None:
             "the driver cannot be reached from w1: 10.0.0.1 port 99: timed out. Fix: set host",
             None,
         ),
+        (
+            "[INVALID] The number of cores per executor (=1) has to be >= the number of cpus per task = 2.",
+            "a node takes 2 cores, and an executor of the session has 1. Fix: a smaller cpus_per_node",
+            None,
+        ),
         ("something new\n\tat org.apache", "Spark could not run it: RuntimeError: something new", None),
     ],
 )
@@ -131,6 +137,20 @@ def test_errors_of_spark_are_told_in_plain_words(text: str, words: str, at: int 
     assert end.at == at
     assert len(end.words) <= 400
     assert end.status == ("Lost" if end.kind == "node_lost" else "Failed")
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "cores"),
+    [
+        ("local-cluster[2,3,1024]", {"spark.executor.cores": "8"}, 3),
+        ("spark://head:7077", {}, None),
+        ("spark://head:7077", {"spark.executor.cores": "4"}, 4),
+        ("yarn", {}, 1),
+        ("k8s://https://head", {"spark.executor.cores": 2}, 2),
+    ],
+)
+def test_how_many_cores_an_executor_has(master: str, conf: dict[str, Any], cores: int | None) -> None:
+    assert spark_settings.cores_of_executor(master, conf) == cores
 
 
 def test_of_several_nodes_on_a_lost_executor_the_one_that_was_missed_is_named() -> None:
