@@ -32,13 +32,12 @@ _TARGET = r"(?i:(virtualclusters/)?[\w.-]+|/subscriptions/\S+)"
 
 def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[tuple[str, str]]:
     """What is wrong: (setting, words)."""
-    from jobsdk.job.findings import nearest
+    from jobsdk.job.findings import no_setting_of_a_job
 
     known = OF_JOB if of_job else tuple(SETTINGS)
     for name, value in settings.items():
         if name not in known:
-            near = nearest(name, known)
-            yield name, f"is no setting of a job{f': did you mean {near!r}?' if near else ''}"
+            yield str(name), no_setting_of_a_job(name, known)
         elif name in _FLAGS:
             if not isinstance(value, bool):
                 yield name, f"must be true or false, not {value!r}"

@@ -132,9 +132,10 @@ class Coordinator:
         self._event("rank_started", t=message["t"], node=message["node"], rank=message["rank"], pid=message["pid"])
 
     def _on_first_output(self, peer: Peer, message: Message) -> None:
-        self._event(message["type"], **{key: message[key] for key in ("t", "node", "rank")})
+        self._event("first_output", t=message["t"], node=message["node"], rank=message["rank"])
 
-    _on_metric = _on_first_output
+    def _on_metric(self, peer: Peer, message: Message) -> None:
+        self._event("metric", t=message["t"], node=message["node"], rank=message["rank"])
 
     def _on_rank_ended(self, peer: Peer, message: Message) -> None:
         now = self._round

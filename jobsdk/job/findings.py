@@ -183,6 +183,12 @@ def nearest(name: object, known: Iterable[str]) -> str | None:
     return plain[close[0]] if close else None
 
 
+def no_setting_of_a_job(name: object, known: Iterable[str]) -> str:
+    """What is said of a key in `resources.properties.TYPE` that there is not."""
+    near = nearest(name, known)
+    return "is no setting of a job. Fix: " + (f"did you mean {near!r}?" if near else f"there are {', '.join(known)}")
+
+
 def _plain(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())
 

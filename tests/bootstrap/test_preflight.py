@@ -14,6 +14,7 @@ from jobsdk.bootstrap import network
 from jobsdk.bootstrap.archive import command
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import LocalRun, plan
+from tests.clocks import off_by
 
 ALONE = {"type": "none", "processes": 1, "launcher": "direct"}
 TOKEN = "ab" * 32
@@ -157,11 +158,8 @@ def test_large_packets_that_are_lost_and_an_mtu_that_differs(tmp_path: Path) -> 
 
 
 def test_a_clock_that_is_off(tmp_path: Path) -> None:
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-    off = {"LD_PRELOAD": str(library), "FAKETIME": "-7.5", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    late = {**off, "FAKETIME": "+0.5"}
     with Hosts(tmp_path, 3) as hosts:
-        found = on_hosts(hosts, tmp_path / "r", 3, {1: off, 2: late})
+        found = on_hosts(hosts, tmp_path / "r", 3, {1: off_by("-7.5"), 2: off_by("+0.5")})
     clocks = [(one["level"], one["text"]) for one in found["findings"] if one["subject"] == "clock"]
     assert clocks == [
         ("problem", "the clock of node 1 (h1) is 7.5 s behind that of node 0"),

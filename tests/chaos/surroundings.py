@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import remove_cgroup
 from tests.chaos.harness import Job
+from tests.clocks import off_by
 
 Around = Callable[[Job], AbstractContextManager[None]]
 
@@ -74,7 +75,8 @@ def clock(offset: str, node: int) -> Around:
 
     @contextmanager
     def around(job: Job) -> Iterator[None]:
-        job.wraps[node] = lambda argv: ["faketime", "-f", offset, *argv]
+        wrong = [f"{name}={value}" for name, value in off_by(offset, sleeps=True).items()]
+        job.wraps[node] = lambda argv: ["env", *wrong, *argv]
         yield
 
     return around

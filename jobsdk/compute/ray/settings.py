@@ -133,13 +133,12 @@ SETTINGS: dict[str, Setting] = {
 
 def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[tuple[str, str]]:
     """What is wrong: (setting, words)."""
-    from jobsdk.job.findings import nearest
+    from jobsdk.job.findings import no_setting_of_a_job
 
     known = [name for name, setting in SETTINGS.items() if setting.of_job or not of_job]
     for name, value in settings.items():
         if name not in known:
-            near = nearest(name, known)
-            yield str(name), f"is no setting of a job{f': did you mean {near!r}?' if near else ''}"
+            yield str(name), no_setting_of_a_job(name, known)
         elif why := SETTINGS[name].wrong(value):
             yield name, why if why.startswith("has ") else f"{why}, not {value!r}"
 

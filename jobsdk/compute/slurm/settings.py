@@ -151,7 +151,7 @@ def mistakes(settings: Mapping[str, Any]) -> Iterator[str]:
 
 def mistakes_of_job(settings: Any) -> Iterator[tuple[str, str]]:
     """(name, what is wrong) of what a job sets in `resources.properties.slurm`."""
-    from jobsdk.job.findings import nearest
+    from jobsdk.job.findings import no_setting_of_a_job
 
     if not isinstance(settings, Mapping):
         yield "", "must be a mapping of settings, as in {partition: gpu}"
@@ -159,11 +159,7 @@ def mistakes_of_job(settings: Any) -> Iterator[tuple[str, str]]:
     known = [name for name, setting in SETTINGS.items() if setting.of_job]
     for name, value in settings.items():
         if name not in known:
-            near = nearest(str(name), known)
-            yield (
-                str(name),
-                f"is no setting of a job: {f'did you mean {near!r}?' if near else 'there are ' + ', '.join(known)}",
-            )
+            yield str(name), no_setting_of_a_job(name, known)
         elif why := SETTINGS[name].wrong(value):
             yield name, why
 
