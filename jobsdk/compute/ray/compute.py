@@ -18,6 +18,7 @@ from jobsdk.bootstrap.secrets import Redactor
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Spec, Warn
 from jobsdk.compute.engine import EngineCompute
+from jobsdk.compute.ray import handover
 from jobsdk.compute.ray import settings as ray_settings
 from jobsdk.errors import ComputeError
 from jobsdk.job.findings import Finding, show
@@ -189,7 +190,8 @@ class RayCompute(EngineCompute):
         if is_ours:
             self._connect(ray, hold.spec["group"])
         try:
-            ray_driver.drive(order(hold.spec, foreign()), hold.files(), _Held(hold))
+            order = ray_driver.Order(**handover.order(hold.spec, foreign()))
+            ray_driver.drive(order, hold.files(), _Held(hold))
         except ray_driver.Stopped as stopped:
             raise Ended(stopped.status, stopped.code, stopped.words, stopped.kind, stopped.at) from None
         finally:
@@ -290,30 +292,10 @@ class _Held:
         self.take, self.tell, self.asked = hold.take, hold.tell, hold.asked
 
     def planned(self, plan: dict[str, Any]) -> None:
-        replan(self._hold, plan)
+        handover.replan(self._hold, plan)
 
     def leave(self, rank: int, chunks: Iterator[bytes]) -> None:
         self._hold.leave(chunks)
-
-
-def replan(hold: Hold, plan: dict[str, Any]) -> None:
-    """The plan as Ray's placement has made it."""
-    hold.plan = plan
-    hold.run.write_json("plan.json", plan)
-    hold.run.update_facts({"nodes": plan["nodes"]})
-
-
-def order(spec: Mapping[str, Any], foreign: Sequence[Sequence[str]], **more: Any) -> Any:
-    """The driver's `Order` of a spec."""
-    from jobsdk.compute.ray import driver as ray_driver
-
-    return ray_driver.Order(**ordered(spec, foreign), **more)
-
-
-def ordered(spec: Mapping[str, Any], foreign: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """The fields of the driver's `Order` that a spec says, as JSON can have them."""
-    same = {key: spec[key] for key in ("run", "runtime_env", "patience", "grows")}
-    return {**same, **spec["group"], "foreign": [list(part) for part in foreign]}
 
 
 def _own(job: CommandJob) -> dict[str, Any]:

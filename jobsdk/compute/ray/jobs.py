@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobsdk.bootstrap import plan_file
 from jobsdk.compute.base import Spec
 from jobsdk.compute.engine.hold import Ended, Hold, foreign
+from jobsdk.compute.ray import handover
 from jobsdk.compute.ray import settings as ray_settings
 from jobsdk.errors import ComputeError
 from jobsdk.runs import RunFolder, locked
@@ -109,13 +110,11 @@ class Jobs:
 
     def submit(self, spec: Spec, run: RunFolder) -> None:
         """Start the job. What it needs travels in its package, secrets too; they are not in what Ray shows of it."""
-        from jobsdk.compute.ray.compute import ordered
-
         given = dict(spec["job"])
         limit = given.pop("outputs_limit")
         client = self._client
         with tempfile.TemporaryDirectory(prefix="jobsdk-ray-") as folder:
-            _pack(Path(folder), Hold(run, spec).files(), {**ordered(spec, foreign()), "outputs_limit": limit})
+            _pack(Path(folder), Hold(run, spec).files(), {**handover.order(spec, foreign()), "outputs_limit": limit})
             given["runtime_env"] = {**given["runtime_env"], "working_dir": folder}
             with self._errors(), _quiet():
                 client.submit_job(**{key: value for key, value in given.items() if value})
@@ -225,9 +224,7 @@ class _Look:
             facts = json.loads(line.text)
             self._tell(facts.pop("event"), **facts)
         elif line.kind == "plan":
-            from jobsdk.compute.ray.compute import replan
-
-            replan(self._hold, json.loads(line.text))
+            handover.replan(self._hold, json.loads(line.text))
         elif line.kind == "left":
             rank, start, piece = line.text.split(b" ")
             path = self._left(int(rank))
