@@ -29,7 +29,7 @@ class LogClock:
         self._loop = loop
         self._log = log
         self._times = times
-        self._reports: Optional[str] = reports  # None: told
+        self._reports: Optional[str] = reports  # None: looked at
         self._tell = tell
         self._began = time.monotonic()
         self._size = 0
@@ -47,10 +47,7 @@ class LogClock:
     def _look(self) -> None:
         self._look_at_log()
         if self._reports is not None:
-            when = _first_report(self._reports)
-            if when is not None:
-                self._reports = None
-                self._tell(FIRST_REPORT, when)
+            self._look_at_reports(self._reports)
 
     def _look_at_log(self) -> None:
         try:
@@ -68,17 +65,28 @@ class LogClock:
         except OSError:
             pass  # a full disk
 
+    def _look_at_reports(self, path: str) -> None:
+        try:
+            with open(path, "rb") as file:
+                line = file.readline(_LONGEST)
+        except OSError:
+            return
+        when = _time_of(line)
+        if when is not None or line.endswith(b"\n") or len(line) == _LONGEST:  # else it is just being written
+            self._reports = None
+        if when is not None:
+            self._tell(FIRST_REPORT, when)
+
     def over(self) -> None:
         """The rank has ended: look for the last time."""
         self._timer.cancel()
         self._look()
 
 
-def _first_report(path: str) -> Optional[float]:
-    """When the first report was made; None where there is none yet, or a script's own that is of another form."""
+def _time_of(report: bytes) -> Optional[float]:
+    """When a report was made; None for a part of one, and for a script's own that is of another form."""
     try:
-        with open(path, "rb") as file:
-            when = json.loads(file.readline(_LONGEST))["t"]
-            return float(when) if isinstance(when, (int, float)) and math.isfinite(when) else None
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        when = json.loads(report)["t"]
+        return float(when) if isinstance(when, (int, float)) and math.isfinite(when) else None
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None

@@ -341,8 +341,7 @@ class NodeAgent:
 
         def tell(what: str, when: float) -> None:
             if self._restart == restart:
-                at = self._client.now() - time.time() + when
-                self._send(what, t=at, node=self._node.rank, rank=rank)
+                self._send(what, t=when + self._client.offset, node=self._node.rank, rank=rank)
 
         place = (self._node.run_dir, self._node.rank, rank, restart or 0)
         self._clocks[pid] = LogClock(self._loop, log, layout.times(*place), layout.reports(*place), tell)
@@ -413,7 +412,7 @@ class NodeAgent:
         elif self._stopped_at is not None and signum == signal.SIGTERM and self._autopsy is not None:
             message.update(self._autopsy.before(self._stopped_at, pid, child.log, code, signum))
             if "failed_before" in message:
-                message["failed_before"] += self._client.now() - time.time()
+                message["failed_before"] += self._client.offset
         self._send("rank_ended", **message)
         if failed:
             self._stop_soon(message)

@@ -98,8 +98,7 @@ class LaunchedRank:
         self._client.send(dict(facts_of_rank, type="rank_started", restart=self._restart))
 
         def tell(what: str, when: float) -> None:
-            at = self._client.now() - time.time() + when
-            self._client.send(dict(facts_of_rank, t=at, type=what, restart=self._restart))
+            self._client.send(dict(facts_of_rank, t=when + self._client.offset, type=what, restart=self._restart))
 
         place = (self._run_dir, node, self._process.rank, self._restart)
         self._clock = LogClock(self._loop, self._log, layout.times(*place), layout.reports(*place), tell)

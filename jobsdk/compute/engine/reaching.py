@@ -13,11 +13,18 @@ _PATIENCE = 10.0  # seconds for a connection
 
 def require(what: str, host: str, port: int) -> None:
     """Raises ComputeError at once where nobody listens there. `what` is the cluster's name in the message."""
+    why = trouble(host, port)
+    if why:
+        raise ComputeError(f"{what} cannot be reached: {why}. Fix: start it, or correct the compute")
+
+
+def trouble(host: str, port: int, patience: float = _PATIENCE) -> str:
+    """Why nobody takes a connection there within `patience` seconds; empty where somebody does."""
     try:
-        socket.create_connection((host, port), _PATIENCE).close()
+        socket.create_connection((host, port), patience).close()
     except (OSError, UnicodeError) as error:
-        why = str(getattr(error, "strerror", None) or error)
-        raise ComputeError(f"{what} cannot be reached: {why}. Fix: start it, or correct the compute") from None
+        return str(getattr(error, "strerror", None) or error)
+    return ""
 
 
 def split(place: str, usual: int) -> tuple[str, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-
+from jobsdk.compute.engine import reaching
 from jobsdk.job.findings import shorten
 
 _PATIENCE = 5.0  # seconds for a connection
@@ -44,10 +43,10 @@ def _why(address: str) -> str:
     place = urlsplit(address)
     try:
         port = place.port or {"http": 80, "https": 443}[place.scheme]
-        socket.create_connection((place.hostname or "", port), _PATIENCE).close()
-    except (OSError, ValueError) as error:
-        return f" ({getattr(error, 'strerror', None) or error})"
-    return ""
+    except ValueError as error:
+        return f" ({error})"
+    why = reaching.trouble(place.hostname or "", port, _PATIENCE)
+    return f" ({why})" if why else ""
 
 
 def _is_of_token(text: str) -> bool:
