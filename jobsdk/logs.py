@@ -67,16 +67,34 @@ def _range(part: str, text: str, world_size: int) -> Iterable[int]:
     return range(int(bounds[0]), min(int(bounds[-1]), max(world_size, int(bounds[0]))) + 1)
 
 
+class Shown:
+    """Up to where a run has been shown: who is interrupted goes on from there, as if nothing had been."""
+
+    def __init__(self) -> None:
+        self.restart: int | None = None  # the start of the job whose lines were shown first
+        self.bytes: dict[str, int] = {}  # of each file
+        self.events = 0
+
+
 class _File:
     """One growing file: gives its whole lines, each behind a prefix."""
 
-    def __init__(self, path: str, rank: int | None, prefix: bytes, settled: bool) -> None:
+    def __init__(self, path: str, rank: int | None, prefix: bytes, settled: bool, shown: dict[str, int]) -> None:
         self.path = path
         self.rank = rank  # None: a launcher's log
         self.prefix = prefix
         self._is_settled = settled
-        self._given = 0  # up to here every line has been given
-        self._seen = 0  # up to here the file has been searched for ends of lines
+        self._shown = shown
+        self._seen = self._given  # up to here the file has been searched for ends of lines
+
+    @property
+    def _given(self) -> int:
+        """Up to here every line has been given."""
+        return self._shown.get(self.path, 0)
+
+    @_given.setter
+    def _given(self, offset: int) -> None:
+        self._shown[self.path] = offset
 
     @property
     def has_unended_line(self) -> bool:
@@ -183,7 +201,8 @@ class View(NamedTuple):
     `ranks` chooses ranks (see `parse_ranks`), `tail` starts with the last lines of each. `terminal`: progress bars are
     redrawn in place, and only their last state stays; of a run that is followed for longer a last line says how its
     ranks are. `settled`: neither is drawn, and only the bars' last state comes. Elsewhere every byte is kept. `colour`:
-    the prefixes are coloured. `say` is told of the warnings in the run's events.
+    the prefixes are coloured. `say` is told of the warnings in the run's events. `shown`: what
+    another view has shown is left out (`tail` was its affair), and what this one shows is noted.
     """
 
     ranks: str | int | Iterable[int] | None = None
@@ -192,6 +211,7 @@ class View(NamedTuple):
     colour: bool = False
     say: Callable[[str], None] | None = None
     settled: bool = False
+    shown: Shown | None = None
 
 
 class Follower:
@@ -211,8 +231,12 @@ class Follower:
         self._out = out
         self._view = view or View()
         self._events = EventReader(run.events_file)
-        tail = self._view.tail
-        self._restart = 0 if tail is None else run.recorded_state().restarts  # each start of the job has its own files
+        self._shown = self._view.shown or Shown()
+        self._events_read = 0
+        tail = self._view.tail if self._shown.restart is None else None
+        if self._shown.restart is None:
+            self._shown.restart = 0 if tail is None else run.recorded_state().restarts
+        self._restart = self._shown.restart  # each start of the job has its own files
         self._files = list(self._make_files(self._restart))
         if tail is not None:
             for file in self._files:
@@ -242,11 +266,13 @@ class Follower:
 
         if chosen is None and plan["distribution"]["launcher"] != "direct":
             for node in range(plan["nodes"]):
-                yield _File(layout.launcher_log(folder, node, restart), None, prefix(f"[node {node}]", node), settled)
+                path = layout.launcher_log(folder, node, restart)
+                yield _File(path, None, prefix(f"[node {node}]", node), settled, self._shown.bytes)
         for process in contract.processes(plan):
             if chosen is None or process.rank in chosen:
                 path = layout.rank_log(folder, process.node_rank, process.rank, restart)
-                yield _File(path, process.rank, prefix(f"[rank {process.rank}]", process.rank), settled)
+                start = prefix(f"[rank {process.rank}]", process.rank)
+                yield _File(path, process.rank, start, settled, self._shown.bytes)
 
     def drain(self) -> None:
         """Show all that is there now, and last lines that were never ended."""
@@ -330,8 +356,10 @@ class Follower:
             self._begin_again(event)
             self.state.feed([event])
             self._ranks.feed([event])
-            if self._view.say is None:
+            self._events_read += 1
+            if self._view.say is None or self._events_read <= self._shown.events:
                 continue
+            self._shown.events = self._events_read
             if event["event"] in ("ended", "restart"):
                 self._cause = None
             if event["event"] == "stopping" and event.get("message"):

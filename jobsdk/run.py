@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import datetime
+import io
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from jobsdk.runs import RunFolder, State
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
     from jobsdk.job.kinds import Items
-    from jobsdk.logs import Sink
+    from jobsdk.logs import Shown, Sink
     from jobsdk.views.curves import Metrics
 
 #: What of a run can be changed after its submission.
@@ -253,15 +254,19 @@ class Run:
         tail: int | None = None,
         out: Sink | None = None,
         follow: bool = False,
+        shown: Shown | None = None,
     ) -> None:
-        """Show what the ranks have written so far, or with `follow` until the end; see `stream`."""
+        """Show what the ranks have written so far, or with `follow` until the end; see `stream`.
+
+        A call with the same `shown` as one that was interrupted goes on where that one stopped.
+        """
         from jobsdk.logs import View
 
         terminal = out is None and sys.stdout.isatty()
         colour = terminal and not os.environ.get("NO_COLOR")
         sys.stdout.flush()  # what was printed before stays before
-        sink = out or getattr(sys.stdout, "buffer", None) or _TextSink()
-        view = View(ranks, tail, terminal, colour, self._say, settled=isinstance(sink, _TextSink))
+        sink = out or _stdout()
+        view = View(ranks, tail, terminal, colour, self._say, settled=isinstance(sink, _TextSink), shown=shown)
         self.target.logs(self.folder, sink, view, follow=follow)
 
     def stacks(self, timeout: float = 20.0) -> dict[str, Any]:
@@ -313,6 +318,14 @@ class Run:
 
         report = self.report
         return JobFailed(text(report, self.name), report)
+
+
+def _stdout() -> Sink:
+    """Python's stdout for bytes. Under PYTHONUNBUFFERED it may write less than it is given; ours does not."""
+    buffer = getattr(sys.stdout, "buffer", None)
+    if isinstance(buffer, io.RawIOBase):
+        return open(buffer.fileno(), "wb", closefd=False)
+    return buffer or _TextSink()
 
 
 class _TextSink:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.logs import Follower, View, parse_ranks
+from jobsdk.logs import Follower, Shown, View, parse_ranks
 from jobsdk.runs import RunFolder
 from tests.bootstrap.runs import wait_for
 
@@ -273,6 +273,33 @@ def test_following_shows_lines_while_the_run_goes_on(run: RunFolder) -> None:
     thread.join(200)
     assert out.getvalue() == b"[rank 0] early\n[rank 0] late\n"
     assert said == ["mind the gap"]
+
+
+@pytest.mark.parametrize("tail", [None, 2])
+def test_who_is_interrupted_goes_on_where_it_stopped(run: RunFolder, tail: int | None) -> None:
+    class Interrupted(io.BytesIO):
+        def flush(self) -> None:
+            if b"two" in self.getvalue():
+                raise KeyboardInterrupt
+
+    said: list[str] = []
+    view = View("0", tail, say=said.append, shown=Shown())
+    run.append_event("warning", message="mind the gap")
+    log(run, 0).write_bytes(b"one\ntwo\nthr")
+    log(run, 1).write_bytes(b"of another rank\n")
+    first, then = Interrupted(), io.BytesIO()
+    with pytest.raises(KeyboardInterrupt):
+        Follower(run, first, view).follow()
+    with log(run, 0).open("ab") as file:
+        file.write(b"ee\nfour\n")
+    run.append_event("warning", message="it is wide")
+    end(run)
+    Follower(run, then, view).follow()
+    assert first.getvalue() + then.getvalue() == {
+        None: b"[rank 0] one\n[rank 0] two\n[rank 0] three\n[rank 0] four\n",
+        2: b"[rank 0] two\n[rank 0] three\n[rank 0] four\n",
+    }[tail]
+    assert said == ["mind the gap", "it is wide"]
 
 
 def test_following_says_why_a_run_waits_once_for_each_reason(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from . import contract, events, exits, fabric, layout, metrics, network, plan_file
 from .channel import Message
@@ -236,7 +236,8 @@ class Coordinator:
         if events.said_by(self._run_dir, node) is not None or self._asked >= _MOST_ASKED:
             self.never_joined(node, None)
         else:
-            self._loop.later(1.0, self._ask_for_nodes)
+            # The others are still on their way: they need no other.
+            self._loop.later(1.0, lambda: self._ask_for([node]))
 
     # -- what the node that it lives on says -----------------------------------------------------------------------
 
@@ -509,11 +510,12 @@ class Coordinator:
     def _gather_again(self) -> None:
         self._gather()
         self._server.broadcast({"type": "again", "restart": self._round.number})
-        self._ask_for_nodes()
+        self._ask_for(range(self._plan["nodes"]))
 
-    def _ask_for_nodes(self) -> None:
-        for node in range(self._plan["nodes"]):
-            if node not in self._nodes and self._settings.replace is not None:
+    def _ask_for(self, nodes: Iterable[int]) -> None:
+        """Bootstraps for those of them that have none, unless the job is being stopped meanwhile."""
+        for node in nodes:
+            if node not in self._nodes and self._settings.replace is not None and self._round.reason is None:
                 self._asked += 1
                 self._settings.replace(node)
 

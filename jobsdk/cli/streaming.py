@@ -14,6 +14,7 @@ from jobsdk.cli.output import say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from jobsdk.logs import Shown
     from jobsdk.run import Run
 
 #: The exit code of a command that left its run to itself; that of the run is not known yet.
@@ -33,8 +34,11 @@ def finish(run: Run) -> int:
 
 def attend(run: Run, ranks: str | None = None, tail: int | None = None) -> int:
     """Show a run that goes on by itself; the exit code. Ctrl-C detaches, or cancels if the user says so."""
+    from jobsdk.logs import Shown
+
+    shown = Shown()
     try:
-        return _stream(run, ranks, tail)
+        return _stream(run, shown, ranks, tail)
     except KeyboardInterrupt:
         pass
     answer = "d"
@@ -45,7 +49,7 @@ def attend(run: Run, ranks: str | None = None, tail: int | None = None) -> int:
         except click.Abort:  # Ctrl-C once more
             say("")
     if answer == "c":
-        return _cancel(run, tail=0)
+        return _cancel(run, shown, ranks)
     say(f"detached; the run goes on: jobsdk job stream {run.name}, jobsdk job cancel {run.name}")
     return DETACHED
 
@@ -70,13 +74,16 @@ def own(start: Callable[[], Run]) -> int:
         if signal.getsignal(signum) is not signal.SIG_IGN:  # as under nohup
             signal.signal(signum, told)
     try:
+        from jobsdk.logs import Shown  # while the run starts
+
+        shown = Shown()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if sys.stderr.isatty():
             say(f"run {run.name}: {run.folder.path}")
-        return _stream(run, None, None)
+        return _stream(run, shown)
     except KeyboardInterrupt:
         say(f"\ncancelling {run.name}; Ctrl-C again to leave before it has ended")
-        _cancel(run, tail=0)
+        _cancel(run, shown)
         return 130
     except _Told as error:
         run.cancel()
@@ -91,17 +98,17 @@ class _Told(BaseException):
         self.signum = signum
 
 
-def _stream(run: Run, ranks: str | None, tail: int | None) -> int:
+def _stream(run: Run, shown: Shown, ranks: str | None = None, tail: int | None = None) -> int:
     try:
-        run.logs(ranks=ranks, tail=tail, follow=True)
+        run.logs(ranks=ranks, tail=tail, follow=True, shown=shown)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     return finish(run.wait())
 
 
-def _cancel(run: Run, tail: int) -> int:
+def _cancel(run: Run, shown: Shown, ranks: str | None = None) -> int:
     try:
         run.cancel()
-        return _stream(run, None, tail)
+        return _stream(run, shown, ranks)
     except KeyboardInterrupt:
         return 130

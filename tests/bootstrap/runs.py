@@ -40,7 +40,7 @@ class LocalRun:
     ) -> None:
         self.folder = folder
         work = work or folder / "work"
-        (folder / "logs").mkdir(parents=True)
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
         work.mkdir(exist_ok=True)
         (folder / "plan.json").write_text(json.dumps(the_plan))
         native = {"working_dir": str(work), "in_place": True}

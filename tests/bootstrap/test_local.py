@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap import layout, processes
 from jobsdk.bootstrap.archive import command
 from tests.bootstrap.runs import LocalRun, plan, processes_of, wait_for
 
@@ -118,11 +118,32 @@ def test_the_culprit_is_named_and_not_those_who_lost_their_peer(
 
 
 def test_a_bootstrap_killed_before_it_joined(tmp_path: Path) -> None:
-    run = LocalRun(tmp_path / "r", plan("exec sleep 600", nodes=24))
-    last = run.until(lambda: [event["pid"] for event in run.events("bootstrap_up") if event["node"] == 23])
-    os.kill(last[0], signal.SIGKILL)
+    log = layout.node_logs(str(tmp_path / "r"), 1) + "/bootstrap.log"
+    os.makedirs(os.path.dirname(log))
+    os.mkfifo(log)  # nobody reads it: the bootstrap stands before it has done anything
+    run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
+    (doomed,) = run.until(lambda: [event["pid"] for event in run.events("bootstrap_up") if event["node"] == 1])
+    run.until(lambda: run.events("node_joined"))
+    os.kill(doomed, signal.SIGKILL)
     assert run.wait() == 125
-    assert "node 23" in run.report()["message"]
+    assert run.report()["message"] == "the bootstrap of node 1 ended before it joined"
+
+
+def test_a_bootstrap_killed_after_it_joined_and_before_all_have_is_replaced(tmp_path: Path) -> None:
+    log = layout.node_logs(str(tmp_path / "r"), 2) + "/bootstrap.log"
+    os.makedirs(os.path.dirname(log))
+    os.mkfifo(log)  # the last node waits until somebody reads
+    run = LocalRun(tmp_path / "r", plan("echo $RANK", nodes=3))
+    run.until(lambda: len(run.events("node_joined")) == 2)
+    (doomed,) = [event["pid"] for event in run.events("bootstrap_up") if event["node"] == 1]
+    os.kill(doomed, signal.SIGKILL)
+    run.until(lambda: len(run.events("node_joined")) == 3)
+    with open(log, "rb") as file:
+        assert run.wait() == 0
+        assert file.read() == b""
+    ups = [event["node"] for event in run.events("bootstrap_up")]
+    assert sorted(ups) == [0, 1, 1, 2]  # the one that was late is not replaced
+    assert [run.log(rank) for rank in range(6)] == [f"{rank}\n" for rank in range(6)]
 
 
 def test_a_supervisor_and_a_bootstrap_killed_together(tmp_path: Path) -> None:

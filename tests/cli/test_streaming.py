@@ -40,6 +40,37 @@ def test_ctrl_c_while_streaming_asks_whether_to_detach_or_cancel(
     client.jobs.begin_cancel(run).result(200)
 
 
+@pytest.mark.parametrize("words", [["run"], ["job", "stream", "long"]])
+def test_what_is_written_while_it_is_being_cancelled_is_shown_and_once(work: Path, words: list[str]) -> None:
+    """Whatever has come between Ctrl-C and the moment at which the lines are shown again."""
+    text = "trap 'echo saving; echo saved; exit' TERM; echo up; while :; do sleep 0.05; done"
+    if words[0] == "run":
+        words = ["run", "--set", "name=long", "sh", "-c", text]
+    else:
+        MLClient().jobs.create_or_update(command(command=text), name="long")
+    # Its own cancelling returns when the last line has been written, as it does on a machine that is slow.
+    slow = (
+        "import sys, jobsdk.run as r; from jobsdk.cli import main; cancel = r.Run.cancel\n"
+        "def slowly(run): cancel(run); run.target.wait(run.folder, None)\n"
+        "r.Run.cancel = slowly; sys.exit(main())"
+    )
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [ARGV[0], "-c", LOGIN, ARGV[0], "-c", slow, *words], stdin=theirs, stdout=theirs, stderr=theirs,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    _shown(ours, b" up")
+    os.write(ours, b"\x03")
+    if words[0] == "job":
+        _shown(ours, b"ancel it?")
+        os.write(ours, b"c\n")
+    said = _rest(ours)
+    assert process.wait(200) == 130
+    assert said.count(b" saving") == said.count(b" saved") == 1, said
+    assert b" up" not in said
+
+
 def _shown(terminal: int, text: bytes) -> None:
     """Read until `text` has come. Raises OSError if the other side leaves before that."""
     so_far = b""
