@@ -18,12 +18,17 @@ def attend(run: Run) -> Run:
     Ctrl-C, a notebook's interrupt and an output that takes nothing more end the run, and are raised when that has been
     done; a second Ctrl-C does not wait for it.
     """
+    from jobsdk.logs import Shown
+
+    shown = Shown()
     try:
-        run.logs(follow=True)
+        run.logs(follow=True, shown=shown)
         run.target.wait(run.folder, None)
     except BaseException as error:
         with contextlib.suppress(JobsdkError):
             run.cancel()
+        if isinstance(error, KeyboardInterrupt):
+            run.logs(follow=True, shown=shown)  # what the ranks have to say to that
         run.target.wait(run.folder, None)
         if isinstance(error, KeyboardInterrupt):
             from jobsdk.notebook import show_briefly

@@ -4,6 +4,8 @@ common with PySpark's is in tests/spark_parity."""
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from jobsdk import JobsdkError, MLClient, TorchDistributor
 from jobsdk.errors import ComputeError
+from tests.bootstrap.runs import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -124,3 +127,26 @@ def test_a_script_goes_with_its_folder(project: Path) -> None:
     (run,) = MLClient().jobs.list()
     log = (run.folder.logs / "node-0" / "rank-0.log").read_text()
     assert log == "from beside ['--epochs=${{inputs.epochs}}']\n"
+
+
+def test_what_the_ranks_say_to_an_interrupt_is_shown(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (project / "polite.py").write_text(
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit()))\n"
+        "open('up', 'w').close()\n"
+        "while True: signal.pause()\n"
+    )
+
+    def interrupt() -> None:
+        wait_for((project / "up").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    helper = threading.Thread(target=interrupt)
+    helper.start()
+    with pytest.raises(KeyboardInterrupt):
+        TorchDistributor(num_processes=1, use_gpu=False).run("polite.py")
+    helper.join()
+    (run,) = MLClient().jobs.list()
+    said = capfd.readouterr()
+    assert said.out == "[rank 0] saved\n"
+    assert said.err == f"the run {run.name} was interrupted: Canceled\n"
