@@ -21,6 +21,8 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed-examples
 	$(BIN)/python scripts/demo.py
 
+# Thousands of processes import what is tested: it is compiled once, also where the environment says otherwise.
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
