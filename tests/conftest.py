@@ -37,6 +37,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("JOBSDK_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # images set it, few users' shells do
     _forget_variables_of_libraries()
     # As in an activated environment: console scripts that came with the tests' packages are found.
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])

@@ -42,11 +42,22 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Every error becomes one message on stderr, never a traceback."""
-    from jobsdk.errors import JobsdkError
-
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    try:
+        return _exit_code(arguments)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # nobody takes it; Python would try once more at its end, and exit with 120
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _exit_code(arguments: Sequence[str] | None) -> int:
+    from jobsdk.errors import JobsdkError
+
     try:
         code = cli.main(arguments, prog_name="jobsdk", standalone_mode=False)
         sys.stdout.flush()
@@ -66,8 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as error:  # click's way of passing over a broken pipe, and of ending a completion
         return error.code if isinstance(error.code, int) and error.code != 1 else BROKEN_PIPE
     except BrokenPipeError:
-        # Python would complain once more when it flushes stdout at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

@@ -23,7 +23,7 @@ def output_of(code: str, path: Path) -> Path:
 
 
 def test_the_last_traceback_of_a_real_crash(tmp_path: Path) -> None:
-    words = failure.last_words(str(output_of("print('hello')\nraise ValueError('boom')", tmp_path / "log")))
+    words = failure.last_words(str(output_of("print('hello', flush=True)\nraise ValueError('boom')", tmp_path / "log")))
     assert words["traceback"].startswith("Traceback (most recent call last):")
     assert words["error"] == "ValueError: boom"
     assert words["last_lines"][0] == "hello"

@@ -134,12 +134,20 @@ def test_colours_are_on_a_terminal_only(no_colour: bool) -> None:
     assert shown.replace(b"\r\n", b"\n") == prefix + b" hello\n"
 
 
+@pytest.fixture(params=["", "1"])
+def unbuffered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python writes at once, or gathers what it writes: then it may fail at the very end only."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", request.param)
+
+
+@pytest.mark.usefixtures("unbuffered")
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "2>/dev/full", "<&-"])
 def test_the_jobs_code_counts_whatever_happened_to_the_streams(work: Path, closed: str) -> None:
     line = f"{shlex.join([*ARGV, 'run', '--', 'sh', '-c', 'exit 4'])} {closed}"
     assert subprocess.run(["bash", "-c", line], cwd=work, check=False, timeout=200).returncode == 4
 
 
+@pytest.mark.usefixtures("unbuffered")
 def test_a_run_whose_output_nobody_can_take_is_cancelled(work: Path) -> None:
     line = f"{shlex.join([*ARGV, 'run', '--', 'sh', '-c', 'echo up; exec sleep 600'])} >/dev/full"
     assert subprocess.run(["bash", "-c", line], cwd=work, check=False, timeout=200).returncode == 2
