@@ -6,12 +6,13 @@ import sys
 
 
 def main() -> int:
-    """The command line; Ctrl-C while it is being imported ends it as quietly as later on."""
+    """The command line; Ctrl-C while it is being imported or begins ends it as quietly as later on."""
     try:
         from jobsdk import cli
+
+        return cli.main()
     except KeyboardInterrupt:
         return 130
-    return cli.main()
 
 
 if __name__ == "__main__":

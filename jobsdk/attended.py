@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from jobsdk.errors import JobsdkError
 
@@ -12,16 +15,23 @@ if TYPE_CHECKING:
     from jobsdk.run import Run
 
 
-def attend(run: Run) -> Run:
-    """Show on stdout what the ranks write, until the run has ended, however it has.
+def attend(start: Callable[[], Run]) -> Run:
+    """Start a run, and show on stdout what the ranks write, until the run has ended, however it has.
 
     Ctrl-C, a notebook's interrupt and an output that takes nothing more end the run, and are raised when that has been
     done; a second Ctrl-C does not wait for it.
     """
     from jobsdk.logs import Shown
 
-    shown = Shown()
+    shown, interrupts = Shown(), _Interrupts()
     try:
+        run = start()
+    except BaseException:
+        interrupts.release()
+        raise
+    try:
+        interrupts.release()
+        interrupts.repeat()
         run.logs(follow=True, shown=shown)
         run.target.wait(run.folder, None)
     except BaseException as error:
@@ -38,3 +48,29 @@ def attend(run: Run) -> Run:
             show_briefly(error)
         raise
     return run
+
+
+class _Interrupts:
+    """Keeps the first Ctrl-C, from now on, until there is something to cancel."""
+
+    def __init__(self) -> None:
+        self._kept = False
+        self._before: Any = None
+        if threading.current_thread() is threading.main_thread():  # no other one hears of any
+            self._before = signal.getsignal(signal.SIGINT)
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._keep)
+
+    def _keep(self, *_: Any) -> None:
+        if self._kept:
+            raise KeyboardInterrupt
+        self._kept = True
+
+    def release(self) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def repeat(self) -> None:
+        """Let the one that was kept be heard."""
+        if self._kept:
+            signal.raise_signal(signal.SIGINT)

@@ -155,6 +155,9 @@ class JobOperations:
         except BaseException:
             import shutil
 
+            from jobsdk.bootstrap import processes
+
+            processes.kill_run(str(folder.path))  # an interrupt may come when it has been started already
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
         for text in said:

@@ -312,7 +312,9 @@ class RunFolder:
     def living_owner(self) -> int | None:
         """The supervisor's pid if it lives. A later process with the same pid does not count."""
         owner = self.owner()
-        return owner[0] if owner is not None and processes.start_time(owner[0]) == owner[1] else None
+        if owner is None or owner[1] is None:  # it had ended before its start could be noted
+            return None
+        return owner[0] if processes.start_time(owner[0]) == owner[1] else None
 
     def _is_abandoned(self, state: State) -> bool:
         """Whether nobody is left who could bring the run to its end."""

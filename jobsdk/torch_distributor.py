@@ -79,7 +79,8 @@ class TorchDistributor:
         from jobsdk.attended import attend
         from jobsdk.client import JobOperations
 
-        run = attend(JobOperations().create_or_update(job, compute=self._compute, in_place=self.local_mode))
+        operations = JobOperations()
+        run = attend(lambda: operations.create_or_update(job, compute=self._compute, in_place=self.local_mode))
         value = run.result()
         return value if run.is_of_function else None
 

@@ -157,7 +157,7 @@ class TorchTrainer:
         from jobsdk.client import JobOperations
 
         target = _open_ray() if self.compute is None else None
-        run = attend(JobOperations().create_or_update(self._job(), compute=target))
+        run = attend(lambda: JobOperations().create_or_update(self._job(), compute=target))
         error = run.exception()
         if error is not None:
             raise _failed(run, error) from (error if not isinstance(error, JobFailed) else None)

@@ -43,7 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     yield folder
     _forget_variables_of_libraries()  # for fixtures of the next module
-    left = _after_grace(folder, seconds=20.0)
+    left = _after_grace(folder, seconds=60.0)
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -9,16 +9,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobsdk import CommandJob, Input, MLClient, PyTorchDistribution, command
+from jobsdk.compute import supervisor
 from jobsdk.errors import JobFailed, JobsdkError, RunExists, RunNotFound, ValidationError
 from jobsdk.run import Run
 from jobsdk.runs import runs_folder
+from tests.bootstrap.runs import events_in, processes_of, wait_for
 
 jobs = MLClient().jobs
 
@@ -30,16 +31,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
-
-
-def eventually(happened: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        value = happened()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError("did not happen within 30 s")
 
 
 def streamed(run: Run, **options: Any) -> bytes:
@@ -107,7 +98,7 @@ def test_the_exit_code_is_the_culprits(text: str, code: int) -> None:
 def test_a_failed_stream_ends_with_who_failed_where_and_the_last_traceback() -> None:
     Path("src").mkdir()
     Path("src/train.py").write_text(
-        "import os, time\nif os.environ['RANK'] == '1':\n    raise ValueError('no such data')\ntime.sleep(60)\n"
+        "import os, time\nif os.environ['RANK'] == '1':\n    raise ValueError('no such data')\ntime.sleep(600)\n"
     )
     job = in_shell("python train.py", code="src", instance_count=2, distribution={"type": "pytorch"})
     run = jobs.create_or_update(job)
@@ -136,9 +127,9 @@ os.killpg(0, 9)
     )
     assert process.returncode == -9
     run = jobs.get(process.stdout.strip())
-    eventually(lambda: run.status == "Running")
+    wait_for(lambda: run.status == "Running")
     marker.touch()
-    assert run.wait(30).status == "Completed"
+    assert run.wait(200).status == "Completed"
 
 
 def test_another_process_streams_waits_and_cancels(tmp_path: Path) -> None:
@@ -150,7 +141,7 @@ def test_another_process_streams_waits_and_cancels(tmp_path: Path) -> None:
     assert shown == "[rank 0] early\n[rank 0] late\nJobFailed\n"
     assert python(run, "print(jobs.wait(name).exit_code)") == "5\n"
 
-    run = jobs.create_or_update(in_shell("sleep 100"))
+    run = jobs.create_or_update(in_shell("sleep 600"))
     assert python(run, "jobs.begin_cancel(name).result(); print(jobs.get(name).status)") == "Canceled\n"
     assert (run.status, run.exit_code) == ("Canceled", 130)
     assert streamed(run) == b""
@@ -159,23 +150,15 @@ def test_another_process_streams_waits_and_cancels(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_supervisor_is_killed_is_lost_and_nothing_of_it_is_left() -> None:
-    run = jobs.create_or_update(in_shell("sleep 100 & sleep 100", instance_count=2, distribution=PyTorchDistribution()))
-    eventually(lambda: len([e for e in run.folder.events() if e["event"] == "rank_started"]) == 2)
+    run = jobs.create_or_update(in_shell("sleep 600 & sleep 600", instance_count=2, distribution=PyTorchDistribution()))
+    wait_for(lambda: len([e for e in run.folder.events() if e["event"] == "rank_started"]) == 2)
     owner = run.folder.owner()
     assert owner is not None
     os.kill(owner[0], signal.SIGKILL)
     with pytest.raises(JobFailed, match="supervisor"):
-        run.result(timeout=30)
+        run.result(timeout=200)
     assert (run.status, run.exit_code) == ("Lost", 125)
-    marker = f"JOBSDK_RUN_DIR={run.folder.path}".encode()
-    eventually(lambda: not [pid for pid in os.listdir("/proc") if pid.isdigit() and marker in _environ(pid)])
-
-
-def _environ(pid: str) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
+    wait_for(lambda: not processes_of(run.folder.path))
 
 
 def test_the_users_object_is_not_changed_and_new_code_is_shipped() -> None:
@@ -254,6 +237,21 @@ def test_what_fails_while_submitting_leaves_no_run(monkeypatch: pytest.MonkeyPat
     assert list(runs_folder().iterdir()) == []
 
 
+def test_an_interrupt_while_submitting_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, start = runs_folder() / "gone", supervisor.start
+
+    def interrupted(*given: Any) -> int:
+        start(*given)
+        wait_for(lambda: any(event["event"] == "rank_started" for event in events_in(folder)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(supervisor, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.create_or_update(in_shell("sleep 600"), name="gone")
+    wait_for(lambda: not processes_of(folder))
+    assert not folder.exists()
+
+
 def test_a_name_is_taken_once() -> None:
     jobs.create_or_update(in_shell("true", name="mine")).wait()
     with pytest.raises(RunExists):
@@ -325,10 +323,10 @@ def test_download(tmp_path: Path) -> None:
     assert (tmp_path / "three/artifacts/outputs/d").exists()
     with pytest.raises(JobsdkError, match="did you mean 'model'"):
         jobs.download(run.name, download_path=here, output_name="modle")
-    going = jobs.create_or_update(in_shell("sleep 100"))
+    going = jobs.create_or_update(in_shell("sleep 600"))
     with pytest.raises(JobsdkError, match="only a run that has ended"):
         jobs.download(going.name)
-    jobs.begin_cancel(going.name).result(30)
+    jobs.begin_cancel(going.name).result(200)
 
 
 def test_ranks_are_chosen() -> None:
@@ -343,7 +341,7 @@ def test_ranks_are_chosen() -> None:
 
 
 def test_a_job_that_takes_too_long_is_ended() -> None:
-    run = jobs.create_or_update(in_shell("sleep 100", timeout=1))
+    run = jobs.create_or_update(in_shell("sleep 600", timeout=1))
     with pytest.raises(JobFailed, match="timeout"):
         run.stream(out=io.BytesIO())
     assert (run.status, run.exit_code) == ("TimedOut", 124)
@@ -418,7 +416,7 @@ def test_outputs_by_name() -> None:
 def test_an_interrupted_stream_says_that_the_run_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = jobs.create_or_update(in_shell("sleep 60"))
+    run = jobs.create_or_update(in_shell("sleep 600"))
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

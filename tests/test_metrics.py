@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
     pair = PyTorchDistribution(process_count_per_instance=2)
     job = command(code="code", command=f"{sys.executable} train.py", distribution=pair)
-    return MLClient().jobs.create_or_update(job).result(timeout=100)
+    return MLClient().jobs.create_or_update(job).result(timeout=200)
 
 
 def test_a_table_of_them(run: Run) -> None:

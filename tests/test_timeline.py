@@ -147,7 +147,7 @@ def test_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         instance_count=2,
     )
     run = MLClient().jobs.create_or_update(job)
-    run.result(60)
+    run.result(200)
     timeline = of_run(run.folder)
     order = [name for name in PHASES if name in names(timeline)]
     assert list(names(timeline)) == order

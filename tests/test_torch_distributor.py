@@ -129,7 +129,10 @@ def test_a_script_goes_with_its_folder(project: Path) -> None:
     assert log == "from beside ['--epochs=${{inputs.epochs}}']\n"
 
 
-def test_what_the_ranks_say_to_an_interrupt_is_shown(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("when", ["while it is shown", "while it is being submitted"])
+def test_what_the_ranks_say_to_an_interrupt_is_shown(
+    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     (project / "polite.py").write_text(
         "import signal, sys\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit()))\n"
@@ -137,15 +140,19 @@ def test_what_the_ranks_say_to_an_interrupt_is_shown(project: Path, capfd: pytes
         "while True: signal.pause()\n"
     )
 
-    def interrupt() -> None:
+    def interrupt(*_: object) -> None:
         wait_for((project / "up").exists)
         os.kill(os.getpid(), signal.SIGINT)
 
     helper = threading.Thread(target=interrupt)
-    helper.start()
+    if when == "while it is shown":
+        helper.start()
+    else:  # the ranks run by then
+        monkeypatch.setattr("jobsdk.kept.note", interrupt)
     with pytest.raises(KeyboardInterrupt):
         TorchDistributor(num_processes=1, use_gpu=False).run("polite.py")
-    helper.join()
+    if when == "while it is shown":
+        helper.join()
     (run,) = MLClient().jobs.list()
     said = capfd.readouterr()
     assert said.out == "[rank 0] saved\n"

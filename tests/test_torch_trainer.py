@@ -51,6 +51,7 @@ def _telling() -> Any:
                     file.write(str(step))
                 report({"loss": config["lr"] / (step + 1), "rank": here.rank}, checkpoint=Checkpoint(folder))
         report({"last": float("nan")})
+        dist.barrier()  # what fails does so when all have reported
         if config.get("fails") and not here.restart_count and here.rank == 1:
             raise ValueError("what was wrong")
         dist.barrier()
@@ -140,9 +141,17 @@ def test_what_is_imported_for_a_training_costs_nothing_at_its_end() -> None:
 
 def test_a_worker_that_leaves_before_the_others_is_named() -> None:
     def train() -> None:
+        import os
+        import time
+
+        import torch
         import torch.distributed as dist
 
+        pid = torch.tensor(os.getpid())
+        dist.broadcast(pid, 1)
         if dist.get_rank() == 0:
+            while os.path.exists(f"/proc/{pid.item()}"):  # until its end has been seen
+                time.sleep(0.01)
             dist.barrier()
 
     with pytest.raises(TrainingFailedError, match="advice: rank 1 left while others needed it"):

@@ -106,8 +106,8 @@ class Look:
             self._tell(status, details)
         is_whole = self._read_logs(is_over)
         if self._is_bootstrap:
+            self._tell(status, details)  # first: the logs are newer
             self._mirror.tell()
-            self._tell(status, details)
         self._keep()
         if is_over and (is_whole or self._has_waited("logs")):
             self._finish(status, details)

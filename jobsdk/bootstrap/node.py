@@ -476,6 +476,8 @@ class NodeAgent:
     def _stop(self, reason: str) -> None:
         """SIGTERM to all that runs on this node, a grace time, SIGKILL."""
         if not self._signalled:
+            if reason == "failure":  # what has ended by now has failed too, and was not ended by us
+                self._children_ended()
             self._signalled = True
             self._stopped_at = time.time() if reason == "failure" else None
             if self._whereabouts is not None:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.azureml import following, scaling, translation
@@ -37,11 +37,8 @@ class AzureMlCompute(Compute):
     pace: ClassVar[Pace] = Pace(1.0, 10.0)
     settings_known: ClassVar[Mapping[str, str]] = azureml_settings.SETTINGS
 
-    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        super().__init__(name, settings)
-        own = {key: value for key, value in settings.items() if key in azureml_settings.SETTINGS}
-        for setting, words in azureml_settings.mistakes(own):
-            raise ComputeError(f"compute {name}: {setting} {words}")
+    def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        return azureml_settings.mistakes(own)
 
     @property
     def workspace(self) -> Workspace:
@@ -56,13 +53,7 @@ class AzureMlCompute(Compute):
     # -- compiling -------------------------------------------------------------------------------------------------
 
     def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
-        own = (job.resources.properties or {}).get(self.type)
-        path = ("resources", "properties", self.type)
-        if own is not None and not isinstance(own, Mapping):
-            return [Finding("error", path, "must be a mapping of settings")]
-        mistakes = [
-            Finding("error", (*path, name), words) for name, words in azureml_settings.mistakes(own or {}, of_job=True)
-        ]
+        mistakes = list(job_rules.of_settings(self.type, job))
         if mistakes:
             return mistakes
         from jobsdk.job import workers
@@ -73,7 +64,8 @@ class AzureMlCompute(Compute):
             launcher = translation.launcher(laid_out, self.settings)
             found = [one for one in found if not scaling.is_said_here(one)]
             found += scaling.findings(self.name, job, launcher, self.machine(job))
-        others = job_rules.of_other_computes(self.name, job, [path])  # properties of no type of ours are Azure's own
+        others = job_rules.of_other_computes(self.name, job, [("resources", "properties", self.type)])
+        # Properties of no type of ours are Azure's own.
         return [*self._judge_environment(job, build_env), *found, *(one for one in others if one.is_error)]
 
     def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:

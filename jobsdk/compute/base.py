@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -81,6 +81,12 @@ class Compute(ABC):
                 raise ComputeError(f"compute {name}: type {self.type} has no setting {key!r}: {help}")
         for mistake in _mistakes_in_common(settings):
             raise ComputeError(f"compute {name}: {mistake}")
+        for setting, words in self.mistakes({key: settings[key] for key in settings if key in self.settings_known}):
+            raise ComputeError(f"compute {name}: {setting} {words}")
+
+    def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """What is wrong with the settings of this type: (setting, words). Their names are known."""
+        return ()
 
     @classmethod
     def all_settings(cls) -> dict[str, str]:

@@ -137,17 +137,21 @@ def of_other_computes(compute: str, job: CommandJob, heeded: Collection[Path] = 
             near = nearest(name, _OF_JOBS)
             fix = f"did you mean {near!r}?" if near else ""
             yield Finding("warning", path, f"has no effect on the compute {compute}", fix)
-        elif not isinstance(own, Mapping):
-            yield Finding("error", path, "must be a mapping of settings")
         else:
-            for setting, words in _mistakes(name, own):
-                yield Finding("error", (*path, str(setting)), words)
+            yield from of_settings(name, job)
 
 
-def _mistakes(kind: str, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """What is wrong in a job's settings for a type of compute: (setting, words)."""
-    module = importlib.import_module(_OF_JOBS[kind])
-    return module.mistakes_of_job(own) if kind == "slurm" else module.mistakes(own, of_job=True)  # type: ignore[no-any-return]
+def of_settings(kind: str, job: CommandJob) -> Iterator[Finding]:
+    """What is wrong in the settings that a job has for a type of compute, in `resources.properties.KIND`."""
+    own = (job.resources.properties or {}).get(kind)
+    path = ("resources", "properties", kind)
+    if own is None:
+        return
+    if not isinstance(own, Mapping):
+        yield Finding("error", path, "must be a mapping of settings")
+        return
+    for setting, words in importlib.import_module(_OF_JOBS[kind]).mistakes(own, of_job=True):
+        yield Finding("error", (*path, str(setting)), words)
 
 
 def unheeded_scaling(compute: str, job: CommandJob, heeded: Collection[str] = ()) -> Iterator[Finding]:

@@ -185,7 +185,7 @@ def test_preloaded_modules_are_imported_once_on_each_node(play: Play, tmp_path: 
 
 def test_sigterm_leaves_the_last_word_to_azure_ml(play: Play) -> None:
     played = play(_job("exec sleep 600"))
-    wait_for(lambda: b"rank_started" in played.log(0).read_bytes(), 60.0)
+    wait_for(lambda: b"rank_started" in played.log(0).read_bytes())
     for node in played.nodes:
         node.send_signal(signal.SIGTERM)
     assert played.wait() == [143, 143]

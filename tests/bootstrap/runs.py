@@ -73,7 +73,8 @@ class LocalRun:
 
     def bootstrap_pid(self, node: int) -> int:
         self.until(lambda: len(self.events("rank_started")) >= 1 and self.events("started"))
-        return next(event["pid"] for event in self.events("bootstrap_up") if event["node"] == node)
+        # The supervisor may be behind those that it has started.
+        return int(self.until(lambda: [one["pid"] for one in self.events("bootstrap_up") if one["node"] == node])[0])
 
 
 def events_in(folder: Path) -> list[dict[str, Any]]:

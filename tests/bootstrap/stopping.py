@@ -264,7 +264,7 @@ def left_after(one: Trial, home: Path) -> dict[int, str]:
     try:
         WAYS[one.way](folder, one)
         # A process that has been killed is not gone in the same moment, on a busy machine not in the same second.
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60.0
         while (left := left_of(folder, one.mark)) and time.monotonic() < deadline:
             time.sleep(0.02)
     finally:

@@ -106,8 +106,8 @@ def test_of_many_addresses_and_ports_the_one_that_proves_itself_is_kept(
 def test_giving_up_names_every_address_and_what_was_wrong_with_it(
     closed_port: int, swallowing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_CONNECT_TIMEOUT", 0.5)
-    monkeypatch.setattr(client, "STRANGER_TIMEOUT", 0.5)
+    monkeypatch.setattr(client, "_CONNECT_TIMEOUT", 4.0)  # what answers may be slow to; all others never do
+    monkeypatch.setattr(client, "STRANGER_TIMEOUT", 4.0)
     silent, web, foreign = (
         socket.create_server(("127.0.0.1", 0)),
         _Service(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
@@ -195,10 +195,11 @@ def test_a_name_that_is_known_only_later_is_found(server: Server, monkeypatch: p
 
 
 def test_it_joins_when_node_0_comes_late_and_what_does_not_answer_stops_neither_loop_nor_search(
-    closed_port: int, swallowing: int
+    closed_port: int, swallowing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Node 0 opens its port out of the member's own loop, so that a connect that blocks would be the end of it."""
-    member = Member(["127.0.0.1"], [swallowing, closed_port])
+    monkeypatch.setattr(client, "_CONNECT_TIMEOUT", 120.0)
+    member = Member(["127.0.0.1"], [swallowing, closed_port], timeout=120.0)
     servers: list[ControlServer] = []
 
     def open_the_port() -> None:
@@ -273,7 +274,8 @@ def test_a_wrong_clock_is_measured_when_joining(server: Server, wrong: float, tm
 def test_heartbeats_keep_measuring(server: Server) -> None:
     member = Member(["127.0.0.1"], [server.port], heartbeat=10.0).run()
     assert len(member.client._clock._samples) == 1
-    while member.lost is None and len(member.client._clock._samples) < 3:
+    samples = member.client._clock._samples
+    while member.lost is None and (len(samples) < 3 or min(samples)[0] > 0.1):  # no clock is told better than that
         member.loop.later(0.01, member.loop.stop)
         member.loop.run()
     assert member.lost is None

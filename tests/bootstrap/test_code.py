@@ -109,7 +109,7 @@ def test_of_many_nodes_with_one_folder_one_copies_and_all_have_it(source: Path, 
     found: list[str] = []
 
     def node() -> None:
-        found.append(code.bring(str(source), "", str(run), 20.0, lambda event, **facts: told.append(event)))
+        found.append(code.bring(str(source), "", str(run), 120.0, lambda event, **facts: told.append(event)))
 
     threads = [threading.Thread(target=node) for _ in range(8)]
     for thread in threads:

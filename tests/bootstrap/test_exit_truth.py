@@ -39,7 +39,7 @@ if int(os.environ["RANK"]) == last:
     if fault == "memory":
         keep = [bytearray(8 << 20) for _ in range(200)]
 open(f"{folder}/up-{os.environ['RANK']}", "w").close()
-time.sleep(60)
+time.sleep(600)
 """
 
 

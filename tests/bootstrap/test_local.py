@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import layout, processes
+from jobsdk.bootstrap import layout, processes, procfs
 from jobsdk.bootstrap.archive import command
 from tests.bootstrap.runs import LocalRun, plan, processes_of, wait_for
 
@@ -51,6 +51,21 @@ def test_first_failure_ends_all_nodes_and_is_named(tmp_path: Path) -> None:
     assert cause["traceback"].splitlines()[-1] == "ValueError: 5"
     assert {rank["rank"] for rank in report["ranks"] if rank["stopped"]} == {0, 1, 3}
     assert processes_of(run.folder) == []
+
+
+def test_who_has_failed_by_itself_when_its_node_hears_of_another_failure_was_not_stopped(tmp_path: Path) -> None:
+    text = "until [ -e ../go ]; do sleep 0.05; done; [ $RANK = 0 ] || [ $RANK = 2 ] || exec sleep 600; exit 3"
+    run = LocalRun(tmp_path / "r", plan(text, heartbeat_s=120.0))
+    run.until(lambda: len(run.events("rank_started")) == 4)
+    pids = {event["rank"]: event["pid"] for event in run.events("rank_started")}
+    second = run.bootstrap_pid(1)
+    os.kill(second, signal.SIGSTOP)
+    (run.folder / "go").touch()
+    run.until(lambda: run.events("stopping") and processes.start_time(pids[2]) is None)
+    os.kill(second, signal.SIGCONT)
+    assert run.wait() == 3
+    assert run.report()["cause"]["ranks"] == [0, 2]
+    assert [rank["rank"] for rank in run.report()["ranks"] if rank["stopped"]] == [1, 3]
 
 
 def test_a_signal_counts_as_128_and_its_number(tmp_path: Path) -> None:
@@ -149,9 +164,12 @@ def test_a_bootstrap_killed_after_it_joined_and_before_all_have_is_replaced(tmp_
 def test_a_supervisor_and_a_bootstrap_killed_together(tmp_path: Path) -> None:
     run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
     run.until(lambda: len(run.events("rank_started")) == 4)
-    doomed = [run.process.pid, run.bootstrap_pid(1)]
+    node_0, *doomed = [run.bootstrap_pid(0), run.bootstrap_pid(1), run.process.pid]
+    for pid in (node_0, *doomed):  # none may act on the end of another before all are gone that are to go
+        os.kill(pid, signal.SIGSTOP)
     for pid in doomed:
         os.kill(pid, signal.SIGKILL)
+    os.kill(node_0, signal.SIGCONT)
     run.wait()
     wait_for(lambda: run.events("ended"))
     wait_for(lambda: processes_of(run.folder) == [])
@@ -161,8 +179,10 @@ def test_all_killed_at_once_leaves_ranks_that_can_be_found(tmp_path: Path) -> No
     run = LocalRun(tmp_path / "r", plan("exec env -i sleep 600"))
     run.until(lambda: len(run.events("rank_started")) == 4)
     ranks = [event["pid"] for event in run.events("rank_started")]
-    for pid in [run.process.pid, run.bootstrap_pid(0), run.bootstrap_pid(1)]:
-        os.kill(pid, signal.SIGKILL)
+    # Who is stopped cannot end the ranks because another one is gone.
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in [run.bootstrap_pid(1), run.bootstrap_pid(0), run.process.pid]:
+            os.kill(pid, signum)
     run.wait()
     assert any(processes.start_time(pid) is not None for pid in ranks)
     processes.kill_run(str(run.folder))
@@ -375,8 +395,7 @@ def test_mpirun_itself_killed(tmp_path: Path, require_mpirun: None) -> None:
     run = LocalRun(tmp_path / "r", plan("exec sleep 600", distribution=MPI))
     run.until(lambda: len(run.events("rank_started")) == 4)
     # Open MPI 5's mpirun goes on as prterun, with the same arguments.
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes_of(run.folder)}
-    (launcher,) = (pid for pid, words in commands.items() if b"--oversubscribe" in words.split(b"\0"))
+    (launcher,) = (pid for pid in processes_of(run.folder) if "--oversubscribe" in procfs.words(pid))
     os.kill(launcher, signal.SIGKILL)
     assert run.wait() != 0
     assert run.report()["status"] == "Failed"
@@ -389,10 +408,10 @@ def test_who_had_failed_and_was_slow_to_end_is_the_culprit(tmp_path: Path) -> No
     script.write_text(
         "import os, sys, threading, time\n"
         "if os.environ['RANK'] == '2':\n"
-        "    threading.Thread(target=time.sleep, args=(30,)).start()\n"
+        "    threading.Thread(target=time.sleep, args=(600,)).start()\n"
         "    raise ValueError('bad batch')\n"
         "log = os.environ['JOBSDK_RUN_DIR'] + '/logs/node-1/rank-2.log'\n"
-        "while not (os.path.exists(log) and 'bad batch' in open(log).read()):\n"
+        "while not (os.path.exists(log) and 'ValueError: bad batch' in open(log).read()):\n"
         "    time.sleep(0.01)\n"
         "print('RuntimeError: [gloo] Connection closed by peer', flush=True)\n"
         "os._exit(13)\n"

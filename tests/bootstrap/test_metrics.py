@@ -145,7 +145,7 @@ def test_ranks_of_a_job_log_without_disturbing_one_another(
 
 
 def test_points_can_be_read_while_the_job_runs_and_stay_when_it_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "log.py").write_text(LOG + "\nimport time; time.sleep(60)\n")
+    (tmp_path / "log.py").write_text(LOG + "\nimport time; time.sleep(600)\n")
     run = LocalRun(tmp_path / "run", plan(f"{sys.executable} {tmp_path}/log.py"))
     run.until(lambda: len(read("run", str(run.folder)).get("loss", [])) == 12)
     run.process.send_signal(signal.SIGTERM)

@@ -108,8 +108,9 @@ def test_looks_come_ever_more_seldom_and_end_with_the_command(monkeypatch: pytes
 
 
 def test_open_mpi_under_hydra_would_be_four_worlds_of_one(tmp_path: Path, mpich: Mpi, openmpi: Mpi) -> None:
-    # A shell that stays, as in `python train.py | tee log`.
-    job = plan(f'{openmpi.python} -c "{SIZE}"; sleep 600', distribution=distribution("hydra"))
+    # A shell that stays, as in `python train.py | tee log`; what has ended is not looked at.
+    stays = f"{SIZE}; import time; time.sleep(600)"
+    job = plan(f'{openmpi.python} -c "{stays}"; sleep 600', distribution=distribution("hydra"))
     run = LocalRun(tmp_path / "r", job, PATH=os.pathsep.join([mpich.folder, os.environ["PATH"]]))
     assert run.wait() == 1
     message = run.report()["message"]

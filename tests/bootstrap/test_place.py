@@ -15,7 +15,7 @@ import pytest
 
 from jobsdk.bootstrap import network
 from jobsdk.bootstrap.archive import command
-from tests.bootstrap.runs import plan, wait_for
+from tests.bootstrap.runs import events_in, plan, wait_for
 
 
 def start(
@@ -34,6 +34,11 @@ def start(
     env.update(more, JOBSDK_RUN_DIR=str(folder))
     argv = [*inside.split(), *command("node", str(folder))]
     return subprocess.Popen(argv, env=env, cwd=folder, stderr=subprocess.PIPE, text=True)
+
+
+def has_joined(folder: Path) -> bool:
+    """Whether the node has: a node 0 has its control port by then."""
+    return any(event["event"] == "node_joined" for event in events_in(folder))
 
 
 def test_two_nodes_without_a_common_folder(tmp_path: Path) -> None:
@@ -93,7 +98,7 @@ def test_a_missing_node_is_named_by_its_host_where_that_is_known(tmp_path: Path)
 def test_a_node_with_another_runs_token_is_not_let_in(tmp_path: Path) -> None:
     (port,) = network.free_ports(1)
     first = start(tmp_path / "0", plan("true", rendezvous_timeout_s=12.0), 0, port)
-    wait_for(lambda: (tmp_path / "0/events.jsonl").exists())
+    wait_for(lambda: has_joined(tmp_path / "0"))
     # It gives up while node 0 is still there: what it found last is what it tells.
     second = start(tmp_path / "1", plan("true", rendezvous_timeout_s=4.0), 1, port, token="cd" * 32)
     assert second.wait(timeout=200) == 125
@@ -105,7 +110,7 @@ def test_a_node_with_another_runs_token_is_not_let_in(tmp_path: Path) -> None:
 def test_a_second_node_0_is_refused_its_control_port(tmp_path: Path) -> None:
     (port,) = network.free_ports(1)
     first = start(tmp_path / "a", plan("true"), 0, port)
-    wait_for(lambda: (tmp_path / "a/events.jsonl").exists())  # node 0 has joined itself
+    wait_for(lambda: has_joined(tmp_path / "a"))
     second = start(tmp_path / "b", plan("true"), 0, port)
     assert second.wait(timeout=200) == 126
     words = second.stderr.read()  # type: ignore[union-attr]
@@ -119,7 +124,7 @@ def test_a_port_in_use_is_passed_over_by_node_0_and_by_those_who_look_for_it(tmp
     """The first port belongs to another job, the second to some service; and one of the names is wrong."""
     ports = network.free_ports(3)
     other = start(tmp_path / "other", plan("true", rendezvous_timeout_s=60.0), 0, ports[0], token="cd" * 32)
-    wait_for(lambda: (tmp_path / "other/events.jsonl").exists())
+    wait_for(lambda: has_joined(tmp_path / "other"))
     with network.listener("", ports[1]):
         given = {"port": ",".join(map(str, ports)), "address": "no-such-name.invalid,localhost"}
         nodes = [start(tmp_path / str(rank), plan("true"), rank, **given) for rank in (1, 0)]
@@ -253,15 +258,16 @@ def test_a_cancel_mark_makes_a_sigterm_the_users_own(tmp_path: Path) -> None:
 
 def test_requests_are_files_in_the_runs_folder(tmp_path: Path) -> None:
     (port,) = network.free_ports(1)
-    (tmp_path / "wait.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    # On one line: whoever has said that it is up is there.
+    (tmp_path / "wait.py").write_text("import time\nprint('up', flush=True), time.sleep(600)\n")
     node = start(tmp_path / "0", plan(f"exec {sys.executable} {tmp_path}/wait.py", nodes=1), 0, port)
-    log = tmp_path / "0/logs/node-0/rank-1.log"
-    wait_for(lambda: log.exists() and log.read_text())
+    logs = [tmp_path / f"0/logs/node-0/rank-{rank}.log" for rank in (0, 1)]
+    wait_for(lambda: all(log.exists() and log.read_text() for log in logs))
     (tmp_path / "0/requests").mkdir()
     (tmp_path / "0/requests/stacks-abc").touch()
     wait_for((tmp_path / "0/stacks-abc.json").exists)
     (line,) = json.loads((tmp_path / "0/stacks-abc.json").read_text())["groups"]
-    assert line == "2 ranks at wait.py:3 (ranks 0-1)"
+    assert line == "2 ranks at wait.py:2 (ranks 0-1)"
     (tmp_path / "0/requests/cancel").touch()
     assert node.wait(timeout=200) == 130
     assert json.loads((tmp_path / "0/report.json").read_text())["status"] == "Canceled"

@@ -128,7 +128,8 @@ ENDS = {
     "SIGKILL": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
     "syntax": "print('never'\nx = = 1",
     "atexit": "import atexit; atexit.register(print, 'first in'); atexit.register(print, 'last in'); 1 / 0",
-    "thread": "import threading, time\nthreading.Timer(0.1, lambda: print('after main')).start()\nprint('main')",
+    "thread": "import threading\ndef last():\n    threading.main_thread().join()\n    print('after main')\n"
+    "threading.Thread(target=last).start()\nprint('main')",
     "error in thread": "import threading\nt = threading.Thread(target=lambda: 1 / 0)\nt.start()\nt.join()",
     "stack": "import traceback; traceback.print_stack()",
     "warning": "import warnings; warnings.warn('careful', stacklevel=1)",

@@ -34,6 +34,25 @@ def test_processes_that_go_on_in_others_are_caught() -> None:
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+#: Each process has started the next one; the clock is one of a process that stands still all the time.
+STANDS_STILL = """
+import itertools, os, subprocess
+from jobsdk.bootstrap import processes
+processes.become_subreaper()
+chain = "setsid sh -c 'setsid sh -c \\"echo up; setsid sleep 600; true\\"; true'; true"
+assert subprocess.Popen(["sh", "-c", chain], stdout=subprocess.PIPE).stdout.readline() == b"up\\n"
+processes.time.monotonic = itertools.count(step=10.0).__next__
+processes.kill_descendants()
+print(len(processes.descendants(os.getpid())))
+"""
+
+
+def test_a_machine_that_stands_still_leaves_time_enough_to_end_all() -> None:
+    argv = [sys.executable, "-c", STANDS_STILL]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
 def test_processes_of_a_run_that_go_on_in_others_are_caught_wherever_they_are(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     argv = [sys.executable, "-I", "-S", "-c", HOPPING, "0.02"]

@@ -96,7 +96,8 @@ def test_a_thousand_nodes_meet(
 ) -> None:
     listener = network.listener("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    the_plan = plan("true", nodes=NODES, distribution={"type": "pytorch", "processes": 8, "launcher": "direct"})
+    distribution = {"type": "pytorch", "processes": 8, "launcher": "direct"}
+    the_plan = plan("true", NODES, distribution, heartbeat_s=300.0, rendezvous_timeout_s=300.0)
 
     def coordinate() -> None:
         loop = Loop()

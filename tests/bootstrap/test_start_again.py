@@ -15,7 +15,7 @@ from jobsdk.bootstrap import events
 from .runs import LocalRun, plan, processes_of
 
 #: Waits for the word "go" where the job has been started fewer than twice, so that there is something to break.
-WAITING = "echo up $JOBSDK_RESTART_COUNT $MASTER_PORT; test $JOBSDK_RESTART_COUNT -ge 1 || sleep 60"
+WAITING = "echo up $JOBSDK_RESTART_COUNT $MASTER_PORT; test $JOBSDK_RESTART_COUNT -ge 1 || sleep 600"
 
 
 def again(most: int = 2, **rules: Any) -> dict[str, Any]:
@@ -29,7 +29,8 @@ def started(run: LocalRun, ranks: int = 4) -> Callable[[], bool]:
 
 def test_all_ranks_start_again_with_another_port_and_logs_of_their_own(tmp_path: Path) -> None:
     text = "echo up $JOBSDK_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $MASTER_PORT; "
-    text += "test $RANK.$JOBSDK_RESTART_COUNT != 3.0 || exit 3"
+    all_have_said_so = "[ $(cat $JOBSDK_RUN_DIR/logs/node-*/rank-?.log | grep -c up) = 4 ]"
+    text += f"[ $RANK.$JOBSDK_RESTART_COUNT != 3.0 ] || {{ until {all_have_said_so}; do sleep 0.05; done; exit 3; }}"
     run = LocalRun(tmp_path / "run", plan(text, **again()))
     assert run.wait() == 0
     ports = set()
@@ -96,7 +97,7 @@ def test_node_that_is_taken_away_is_replaced_from_a_budget_of_its_own(tmp_path: 
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_node_that_is_taken_away_ends_the_job_as_preempted_without_that(tmp_path: Path, node: int) -> None:
-    run = LocalRun(tmp_path / "run", plan("sleep 60", **again(3)))
+    run = LocalRun(tmp_path / "run", plan("sleep 600", **again(3)))
     run.until(started(run))
     os.kill(run.bootstrap_pid(node), signal.SIGTERM)
     assert run.wait() == 143
@@ -106,7 +107,7 @@ def test_node_that_is_taken_away_ends_the_job_as_preempted_without_that(tmp_path
 
 
 def test_node_0_that_is_killed_again_and_again_uses_up_the_budget(tmp_path: Path) -> None:
-    run = LocalRun(tmp_path / "run", plan("sleep 60", **again(1)))
+    run = LocalRun(tmp_path / "run", plan("sleep 600", **again(1)))
     for start in range(2):
         run.until(lambda start=start: len(run.events("rank_started")) == 4 * (start + 1))
         os.kill([event["pid"] for event in run.events("bootstrap_up") if event["node"] == 0][-1], signal.SIGKILL)
@@ -153,7 +154,7 @@ def test_node_0_that_is_killed_is_replaced_after_the_delay(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_node_that_is_taken_away_between_two_starts(tmp_path: Path, node: int) -> None:
-    text = "test $JOBSDK_RESTART_COUNT -ge 2 || exit 3"
+    text = "case $JOBSDK_RESTART_COUNT in 0) exit 3;; 1) sleep 600;; esac"  # the signal may come after the pause
     run = LocalRun(tmp_path / "run", plan(text, **again(1, max_preemptions=1, delay_s=5.0)))
     run.until(lambda: run.events("restart"))
     os.kill(run.bootstrap_pid(node), signal.SIGTERM)
@@ -162,7 +163,7 @@ def test_node_that_is_taken_away_between_two_starts(tmp_path: Path, node: int) -
 
 
 def test_the_time_limit_goes_on_with_another_node_0(tmp_path: Path) -> None:
-    run = LocalRun(tmp_path / "run", plan("sleep 60", nodes=1, timeout_s=10, **again(0, max_preemptions=5)))
+    run = LocalRun(tmp_path / "run", plan("sleep 600", nodes=1, timeout_s=10, **again(0, max_preemptions=5)))
     run.until(started(run, 2))
     os.kill(run.bootstrap_pid(0), signal.SIGTERM)
     assert run.wait() == 124

@@ -86,7 +86,12 @@ def test_a_ranks_failure_asks_the_processes_of_all_others(tmp_path: Path, how: s
 
 
 def test_the_time_limit_asks_too(tmp_path: Path) -> None:
-    run = LocalRun(tmp_path / "run", plan(tree(tmp_path), grace_s=30.0, timeout_s=12))  # by then all are up
+    run = LocalRun(tmp_path / "run", plan(tree(tmp_path), grace_s=30.0, timeout_s=8, heartbeat_s=120.0))
+    run.until(lambda: len(run.events("rank_started")) == 4)
+    node_0 = run.bootstrap_pid(0)
+    os.kill(node_0, signal.SIGSTOP)  # it finds the time to be up when all are there, and not before
+    run.until(is_up(tmp_path))
+    os.kill(node_0, signal.SIGCONT)
     assert run.wait() == 124
     assert said(tmp_path) == dict.fromkeys(SAID, "up asked saved")
 

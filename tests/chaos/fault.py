@@ -18,6 +18,10 @@ ANY = -1
 HOLD = "hold()\n"
 #: A script that ends well once the fault has been injected.
 FINISH = "go()\n"
+#: What `up` and `go` are where there is no Python.
+GATE = 'echo $$ >"$CHAOS/up-0-$RANK"; : <"$CHAOS/gate"; '
+#: For a job whose bootstraps are stopped for a while.
+PATIENT = {"heartbeat_s": 120.0}
 
 
 class Fault(NamedTuple):
@@ -57,7 +61,7 @@ class Fault(NamedTuple):
 
 def fails(text: str, *ranks: int) -> str:
     """A script: some ranks (3 if none is named) do what `text` says, once all are there; the others go on."""
-    return f"go()\nif RANK in {ranks or (3,)}:\n{textwrap.indent(textwrap.dedent(text), '    ')}\ntime.sleep(60)\n"
+    return f"go()\nif RANK in {ranks or (3,)}:\n{textwrap.indent(textwrap.dedent(text), '    ')}\ntime.sleep(600)\n"
 
 
 def of_rank(name: str, text: str, words: str, kind: str, exit_code: int = 1, **more: Any) -> Fault:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,10 +55,11 @@ class Job:
         self.more: dict[str, Any] = {}  # changes of the plan
         self.processes: dict[int, subprocess.Popen[Any]] = {}
         self.hosts: Any = None  # namespaces.Hosts, where each node has one of its own
-        self.held: list[socket.socket] = []  # what is to stay open while the job runs
+        self.held: list[socket.socket | FileIO] = []  # what is to stay open while the job runs
         self.extra: list[subprocess.Popen[Any]] = []  # bootstraps that are one too many
         self.work.mkdir(parents=True)
         self.told.mkdir()
+        os.mkfifo(self.told / "gate")
         if fault.apart:
             (self.port,) = network.free_ports(1)
 
@@ -131,19 +133,26 @@ class Job:
         self.until(are_up)
 
     def pid(self, rank: int, restart: int = 0) -> int:
-        return int((self.told / f"up-{restart}-{rank}").read_text())
+        path = self.told / f"up-{restart}-{rank}"
+        return int(self.until(path.read_text))  # a shell opens it before it writes
 
     def bootstrap(self, node: int) -> int:
         """The pid of a node's bootstrap, the present one."""
         if self.fault.apart:
             return self.processes[node].pid
-        return int([event["pid"] for event in self.events("bootstrap_up") if event["node"] == node][-1])
+        # The supervisor may be behind those that it has started.
+        return int(self.until(lambda: [one["pid"] for one in self.events("bootstrap_up") if one["node"] == node])[-1])
 
     def report(self) -> dict[str, Any]:
         """As a client sees it."""
         if not self.fault.apart:
             RunFolder(self.run_dir).state()
         return RunFolder(self.run_dir).report()
+
+    def go(self) -> None:
+        """Let all go on who wait for it."""
+        (self.told / "go").touch()
+        self.held.append(open(self.told / "gate", "r+b", buffering=0))  # noqa: SIM115
 
     # -- its end -------------------------------------------------------------------------------------------------
 
@@ -153,7 +162,7 @@ class Job:
 
     def left(self) -> list[str]:
         """What still runs a moment after the end; on a cluster, a killed node 0's ranks are its scheduler's to end."""
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 60.0
         killed = {node for node, process in self.processes.items() if process.returncode == -signal.SIGKILL}
         folders = {
             self.run_dir_of(node) for node in range(self.fault.nodes) if not (self.fault.apart and node in killed)
@@ -165,8 +174,8 @@ class Job:
         return []
 
     def clean(self) -> None:
-        for sock in self.held:
-            sock.close()
+        for held in self.held:
+            held.close()
         for process in [*self.processes.values(), *self.extra]:
             if process.poll() is None:
                 process.kill()
@@ -189,7 +198,7 @@ def run(fault: Fault, folder: Path, delay: float = 0.0, jitter: float = 0.0) -> 
                 time.sleep(delay)
             if fault.inject is not None:
                 fault.inject(job)
-            (job.told / "go").touch()
+            job.go()
             job.wait()
             return _compared(job)
         finally:

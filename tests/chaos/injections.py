@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
+from jobsdk.bootstrap import contract, procfs
 from tests.chaos.harness import Job
 
 Injection = Callable[[Job], object]
@@ -28,6 +29,53 @@ def to_bootstrap(signum: int, *nodes: int) -> Injection:
     return lambda job: [os.kill(pid, signum) for pid in [job.bootstrap(node) for node in nodes]]
 
 
+def at_once(act: Injection) -> Injection:
+    """Something that ends ranks, and the bootstraps look only when all of them have ended."""
+
+    def inject(job: Job) -> None:
+        nodes = {node: job.bootstrap(node) for node in range(job.fault.nodes)}
+        ranks = [job.pid(rank) for rank in job.fault.ranks or ()]
+        for pid in nodes.values():
+            os.kill(pid, signal.SIGSTOP)
+        act(job)
+        job.until(lambda: all((one := procfs.stat(pid)) is None or one.is_zombie for pid in ranks))
+        for node in reversed(nodes):  # node 0 hears of the others' ranks before it sees the ends of its own
+            own = [pid for pid in ranks if (one := procfs.stat(pid)) is not None and one.parent == nodes[node]]
+            os.kill(nodes[node], signal.SIGCONT)
+            job.until(lambda own=own: all(procfs.stat(pid) is None for pid in own))
+
+    return inject
+
+
+def go(job: Job) -> None:
+    job.go()
+
+
+def one_after_the_other(first: int, second: int) -> Injection:
+    """Two ranks fail, and node 0, which stands still in between, hears of both before it stops anything."""
+
+    def inject(job: Job) -> None:
+        job.go()
+        job.until(lambda: [one for one in job.events("rank_ended") if one["rank"] == first])
+        os.kill(job.bootstrap(0), signal.SIGSTOP)
+        time.sleep(1.0)  # more than clocks may differ that were compared by a slow exchange
+        (job.told / "second").touch()
+        job.until(lambda: (one := procfs.stat(job.pid(second))) is None or one.is_zombie)
+        os.kill(job.bootstrap(0), signal.SIGCONT)
+
+    return inject
+
+
+def let_the_time_be_up(job: Job) -> None:
+    """Once all ranks are where they stay: as long as node 0 stands still it cannot find the time to be up."""
+    job.until(lambda: len(job.events("rank_started")) == contract.world_size(job.plan()))
+    os.kill(job.bootstrap(0), signal.SIGSTOP)
+    job.until_up()
+    ranks = [job.pid(rank) for rank in range(contract.world_size(job.plan()))]
+    job.until(lambda: all((one := procfs.stat(pid)) is not None and one.state == "S" for pid in ranks))
+    os.kill(job.bootstrap(0), signal.SIGCONT)
+
+
 def to_supervisor(signum: int) -> Injection:
     return lambda job: job.processes[0].send_signal(signum)
 
@@ -39,7 +87,7 @@ def cut_the_network(job: Job) -> None:
 def take_the_master_port(job: Job) -> None:
     """Before rank 0 binds it; another program is there first."""
     port = job.events("started")[-1]["master_port"]
-    job.held = [socket.create_server(("", port))]
+    job.held += [socket.create_server(("", port))]
 
 
 def start_late(job: Job) -> None:
@@ -77,7 +125,7 @@ def garbage(job: Job) -> None:
 
 def half_open(job: Job) -> None:
     """Hundreds of connections that say nothing and stay."""
-    job.held = [_connect(job) for _ in range(400)]
+    job.held += [_connect(job) for _ in range(400)]
 
 
 def huge_frame(job: Job) -> None:
@@ -102,7 +150,7 @@ def _child(parent: int, *names: str) -> int:
 
 
 def cancel_between_starts(job: Job) -> None:
-    (job.told / "go").touch()
+    job.go()
     job.until(lambda: job.events("restart"))
     to_supervisor(signal.SIGTERM)(job)
 

@@ -32,18 +32,18 @@ TORCH = [
           card=r"others: rank 0 (lost a peer \(exit code 1\)|stopped by jobsdk)"),
     Fault("a rank killed while others wait", "as Failed: rank 1 on node 0 was killed by SIGKILL$", "signal",
           exit_code=137, rank=1, node=0, ranks=[1], nodes=1, distribution=_PAIR,
-          script=_torch("time.sleep(60)"), inject=do.to_rank(1, signal.SIGKILL)),
+          script=_torch("time.sleep(600)"), inject=do.to_rank(1, signal.SIGKILL)),
     Fault("a rank that leaves early", "as Failed: rank 0 on node 0 lost its connection to another rank after rank 1 had"
           " ended with code 0: ",
           "peer_lost", rank=0, node=0, ranks=[0], nodes=1, distribution=_PAIR, script=_torch("os._exit(0)"),
           card="others: rank 1 completed"),
     Fault("a collective that times out", "as Failed: rank 0 on node 0 waited too long for other ranks in a collective",
           "collective_timeout", rank=0, node=0, ranks=[0], nodes=1, distribution=_PAIR,
-          script=_torch("time.sleep(60)", _IMPATIENT + _REDUCE),
+          script=_torch("time.sleep(600)", _IMPATIENT + _REDUCE),
           card="\nadvice: a rank did something else or stood still"),
     Fault("a rank that sleeps while others wait", r"as TimedOut: no rank wrote output .*: rank 0 in all_reduce at"
           r" train.py:\d+; rank 1 at train.py:\d+$", "hang", "TimedOut", 124, nodes=1, distribution=_PAIR,
-          script=_torch("time.sleep(60)"), plan={"hang_timeout_s": 6.0}, card=r"rank 0 in all_reduce"),
+          script=_torch("time.sleep(600)"), plan={"hang_timeout_s": 6.0}, card=r"rank 0 in all_reduce"),
     Fault("MASTER_PORT taken", "as Completed: all 2 ranks ended with code 0$", None, "Completed", 0, nodes=2,
           distribution=ONE_EACH, script=_TORCH + "go()\ndist.init_process_group('gloo')\n" + _REDUCE
           + "dist.destroy_process_group()\n", inject=do.take_the_master_port, history=["port_in_use"]),
@@ -53,7 +53,7 @@ TORCH = [
           card="\nadvice: GLOO_SOCKET_IFNAME names an interface that this node does not have"),
     Fault("a rank that never initialises", "as Failed: rank 0 on node 0 waited too long for other ranks at the start",
           "rendezvous_timeout", rank=0, node=0, nodes=1, distribution=_PAIR,
-          script=_TORCH + "go()\nif RANK == 1:\n    time.sleep(60)\n"
+          script=_TORCH + "go()\nif RANK == 1:\n    time.sleep(600)\n"
           "dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=1))\n"),
     Fault("no process group", "as Failed: rank [01] on node 0 exited with code 1: ValueError: Default process group has"
           " not been initialized", "exception", rank=ANY, node=0, nodes=1, distribution=_PAIR,
@@ -112,7 +112,7 @@ MPI = [
           distribution=_mpi("mpirun"), inject=do.kill_mpirun),
     Fault("a rank under mpirun", "as Failed: rank 1 on node 1 exited with code 1: ValueError: of MPI$", "exception",
           rank=1, node=1, distribution=_mpi("mpirun"), script="go()\nif RANK == 1:\n    raise ValueError('of MPI')\n"
-          "time.sleep(60)\n"),
+          "time.sleep(600)\n"),
     Fault("MPI_Abort in Open MPI", "as Failed: rank 1 on node 1 exited with code 6$", "exit",
           exit_code=6, rank=1, node=1, distribution=_mpi("openmpi"), script=_ABORT),
 ]  # fmt: skip

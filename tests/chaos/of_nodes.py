@@ -6,23 +6,21 @@ import signal
 
 from tests.chaos import injections as do
 from tests.chaos import surroundings as within
-from tests.chaos.fault import ANY, FINISH, Fault, fails, restarts
+from tests.chaos.fault import ANY, FINISH, PATIENT, Fault, fails, restarts
 
 _DONE = "as Completed: all 4 ranks ended with code 0$"
 _KILL, _STOP, _TERM = signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM
 
-#: One rank fails, and a moment later, before it is stopped, another one does on the other node.
+#: One rank fails, and then, before it is stopped, another one does on the other node.
 _CLOCKS = """
 go()
 if RANK == {first}:
-    open(FOLDER + "/first", "w").close()
     raise ValueError("first")
-while not os.path.exists(FOLDER + "/first"):
-    time.sleep(0.001)
-time.sleep(0.08)
+while not os.path.exists(FOLDER + "/second"):
+    time.sleep(0.01)
 if RANK == {second}:
     raise ValueError("second")
-time.sleep(60)
+time.sleep(600)
 """
 
 #: All nodes' bootstraps on this machine, under one supervisor.
@@ -45,13 +43,13 @@ BOOTSTRAPS = [
     Fault("all nodes taken away", r"as Preempted: node [01] \(.+\) was told to end by SIGTERM$", "preempted",
           "Preempted", 143, None, ANY, inject=do.to_bootstrap(_TERM, 0, 1)),
     Fault("node taken away and given back", _DONE, None, "Completed", 0,
-          script="go()\nif RESTART == 0:\n    time.sleep(60)\n", inject=do.to_bootstrap(_TERM, 1),
+          script="go()\nif RESTART == 0:\n    time.sleep(600)\n", inject=do.to_bootstrap(_TERM, 1),
           plan=restarts(max_preemptions=1), history=["preempted"]),
-    Fault("node lost and replaced", _DONE, None, "Completed", 0, script="go()\nif RESTART == 0:\n    time.sleep(60)\n",
+    Fault("node lost and replaced", _DONE, None, "Completed", 0, script="go()\nif RESTART == 0:\n    time.sleep(600)\n",
           inject=do.to_bootstrap(_KILL, 1), plan=restarts(max=1), history=["node_lost"]),
     Fault("node 0 lost and replaced", _DONE, None, "Completed", 0,
-          script="go()\nif RESTART == 0:\n    time.sleep(60)\n", inject=do.to_bootstrap(_KILL, 0), plan=restarts(max=1),
-          history=["node_lost"]),
+          script="go()\nif RESTART == 0:\n    time.sleep(600)\n", inject=do.to_bootstrap(_KILL, 0),
+          plan=restarts(max=1), history=["node_lost"]),
     Fault("supervisor killed", r"as Lost: the (supervisor of this run|run's supervisor) was killed", "node_lost",
           "Lost", 125, None, ANY,
           inject=do.to_supervisor(_KILL), buried=True, process_code=-9),
@@ -97,10 +95,10 @@ APART = [
           plan={"rendezvous_timeout_s": 4.0}),
     Fault("a clock that is an hour ahead", "as Failed: rank 3 on node 1 exited with code 1: ValueError: first$",
           "exception", rank=3, node=1, apart=True, around=within.clock("+1h", 1),
-          script=_CLOCKS.format(first=3, second=0)),
+          script=_CLOCKS.format(first=3, second=0), inject=do.one_after_the_other(3, 0), plan=PATIENT),
     Fault("a clock that is an hour behind", "as Failed: rank 0 on node 0 exited with code 1: ValueError: first$",
           "exception", rank=0, node=0, apart=True, around=within.clock("-1h", 1),
-          script=_CLOCKS.format(first=0, second=3)),
+          script=_CLOCKS.format(first=0, second=3), inject=do.one_after_the_other(0, 3), plan=PATIENT),
     Fault("garbage at the control port", _DONE, None, "Completed", 0, script=FINISH, apart=True, inject=do.garbage),
     Fault("half-open connections", _DONE, None, "Completed", 0, script=FINISH, apart=True, inject=do.half_open),
     Fault("a huge frame is announced", _DONE, None, "Completed", 0, script=FINISH, apart=True, inject=do.huge_frame),

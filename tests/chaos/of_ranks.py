@@ -7,7 +7,7 @@ import signal
 
 from tests.chaos import injections as do
 from tests.chaos import surroundings as within
-from tests.chaos.fault import ANY, FINISH, Fault, fails, of_rank, restarts
+from tests.chaos.fault import ANY, FINISH, GATE, PATIENT, Fault, fails, of_rank, restarts
 
 _ALONE = "then: the job was stopped .*\nothers: ranks 0-2 stopped by jobsdk"
 #: Python that waits for SIGTERM in vain.
@@ -39,23 +39,25 @@ PROGRAM = [
     of_rank("recursion", "def f(): f()\nf()",
             "exited with code 1: RecursionError: maximum recursion depth exceeded", "exception"),
     Fault("missing command", r"as Failed: rank \d on node \d exited with code 127: .*tran: command not found$",
-          "command_not_found", exit_code=127, rank=ANY, node=ANY, ranks=range(4), waits=False,
-          command="tran --epochs 3"),
+          "command_not_found", exit_code=127, rank=ANY, node=ANY, ranks=range(4), command=GATE + "tran --epochs 3",
+          inject=do.at_once(do.go), plan=PATIENT),
     Fault("not executable", "as Failed: rank 3 on node 1 exited with code 126: .*tool: .*Permission denied$",
           "not_executable", exit_code=126, rank=3, node=1, around=within.program("tool", "#!/bin/sh\n", 0o644),
-          command="if [ $RANK = 3 ]; then exec ./tool; fi; sleep 60", waits=False,
+          command="if [ $RANK = 3 ]; then exec ./tool; fi; sleep 600", waits=False,
           card="\nadvice: make the file executable"),
     Fault("no python in the environment", r"as Failed: rank \d on node \d exited with code 127: .*python: not found$",
           "command_not_found", exit_code=127, rank=ANY, node=ANY, ranks=range(4), around=within.without_programs,
-          waits=False, card="\nadvice: the command must be on PATH"),
+          command=GATE + "exec python train.py", inject=do.at_once(do.go), plan=PATIENT,
+          card="\nadvice: the command must be on PATH"),
     Fault("unreadable code", "as Failed: rank 3 on node 1 exited with code 2: .*train.py.*Permission denied$",
           "permission_denied", exit_code=2, rank=3, node=1, waits=False,
-          command="[ $RANK != 3 ] || exec setpriv --reuid 65534 --clear-groups python train.py; sleep 60"),
+          command="[ $RANK != 3 ] || exec setpriv --reuid 65534 --clear-groups python train.py; sleep 600"),
     Fault("the same error in all ranks", r"as Failed: rank \d on node \d exited with code 1: KeyError: 'labels'$",
-          "exception", rank=ANY, node=ANY, ranks=range(4), script="go()\n{}['labels']\n", card="also on ranks "),
+          "exception", rank=ANY, node=ANY, ranks=range(4), script="go()\nmeet(*range(4))\n{}['labels']\n",
+          card="also on ranks "),
     Fault("an error of one node's ranks", "as Failed: rank [23] on node 1 exited with code 1: OSError: no such mount$",
-          "exception", rank=ANY, node=1, ranks=[2, 3], script=fails("raise OSError('no such mount')", 2, 3),
-          card="also on rank [23]"),
+          "exception", rank=ANY, node=1, ranks=[2, 3],
+          script=fails("meet(2, 3)\nraise OSError('no such mount')", 2, 3), card="also on rank [23]"),
     Fault("rank 0 alone", "as Failed: rank 0 on node 0 exited with code 9$", "exit", exit_code=9, rank=0, node=0,
           script=fails("sys.exit(9)", 0), card="others: ranks 1-3 stopped by jobsdk"),
     Fault("an error that is no failure", "as Completed: all 4 ranks ended with code 0$", None, "Completed", 0,
@@ -77,7 +79,8 @@ SIGNALS = [
     Fault("SIGINT from outside", "as Failed: rank 3 on node 1 was interrupted: KeyboardInterrupt$", "interrupted",
           exit_code=130, rank=3, node=1, inject=do.to_rank(3, signal.SIGINT)),
     Fault("all ranks killed at once", r"as Failed: rank \d on node \d was killed by SIGKILL$", "signal",
-          exit_code=137, rank=ANY, node=ANY, ranks=range(4), inject=do.to_ranks(signal.SIGKILL, 0, 1, 2, 3)),
+          exit_code=137, rank=ANY, node=ANY, ranks=range(4), plan=PATIENT,
+          inject=do.at_once(do.to_ranks(signal.SIGKILL, 0, 1, 2, 3))),
     Fault("stopped by SIGSTOP", r"as TimedOut: no rank wrote output .* for 5 s: .*rank 3: stopped \(SIGSTOP\)$", "hang",
           "TimedOut", 124, inject=do.to_rank(3, signal.SIGSTOP), plan={"hang_timeout_s": 5.0}, card="3 ranks in hold"),
     Fault("a hang", "as TimedOut: no rank wrote output .* for 5 s: 4 ranks in hold at ", "hang", "TimedOut", 124,
@@ -156,22 +159,23 @@ OUTPUT = [
           inject=do.to_supervisor(signal.SIGTERM), card="others: ranks 0-3 stopped by jobsdk"),
     Fault("a full pipe, time up", r"as TimedOut: the job was stopped after limits.timeout = 6 s$", "timeout",
           "TimedOut", 124, script="up()\nsubprocess.Popen(['yes'], stdout=subprocess.PIPE).wait()\n",
-          plan={"timeout_s": 6}, waits=False, card=r"\nstacks:\n  4 ranks in .*wait.* at train.py:3"),
+          plan={"timeout_s": 6, **PATIENT}, waits=False, inject=do.let_the_time_be_up,
+          card=r"\nstacks:\n  4 ranks in .*wait.* at train.py:3"),
 ]  # fmt: skip
 
 CHILDREN = [
-    of_rank("a grandchild in another session", "subprocess.Popen(['setsid', 'sleep', '60']); sys.exit(3)",
+    of_rank("a grandchild in another session", "subprocess.Popen(['setsid', 'sleep', '600']); sys.exit(3)",
             "exited with code 3", "exit", 3),
     of_rank("fifty children", """
             for _ in range(50):
                 if os.fork() == 0:
                     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-                    time.sleep(60)
+                    time.sleep(600)
                     os._exit(0)
             sys.exit(3)
             """, "exited with code 3", "exit", 3, plan={"grace_s": 0.3}),
     Fault("children that outlive a success", "as Completed: all 4 ranks ended with code 0$", None, "Completed", 0,
-          script="go()\nsubprocess.Popen(['setsid', 'sleep', '60'])\n", plan={"grace_s": 0.3}),
+          script="go()\nsubprocess.Popen(['setsid', 'sleep', '600'])\n", plan={"grace_s": 0.3}),
     of_rank("a child that crashes", "subprocess.run([sys.executable, '-c', 'import os; os.abort()'], check=True)",
             r"exited with code 1 \(abort\): CalledProcessError: .*died with <Signals.SIGABRT: 6>.*", "abort"),
 ]  # fmt: skip
@@ -198,7 +202,8 @@ RESTARTED = [
           script=_DEAF + "hold()\n", plan={"grace_s": 0.3}, inject=do.to_supervisor(signal.SIGINT),
           card="others: ranks 0-3 killed after the grace time"),
     Fault("time up", re.escape("as TimedOut: the job was stopped after limits.timeout = 6 s") + "$", "timeout",
-          "TimedOut", 124, plan={"timeout_s": 6}, card=r"\nstacks:\n  4 ranks in hold at part.py"),
+          "TimedOut", 124, plan={"timeout_s": 6, **PATIENT}, waits=False, inject=do.let_the_time_be_up,
+          card=r"\nstacks:\n  4 ranks in hold at part.py"),
     Fault("nothing wrong", "as Completed: all 4 ranks ended with code 0$", None, "Completed", 0, script=FINISH),
 ]  # fmt: skip
 

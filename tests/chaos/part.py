@@ -1,5 +1,6 @@
 """What the scripts of the faults import all names of: a rank's part in the play."""
 
+import atexit
 import os
 import random
 import signal  # noqa: F401
@@ -27,7 +28,18 @@ def go():
     time.sleep(random.random() * float(os.environ["CHAOS_JITTER"]))
 
 
+def meet(*ranks):
+    """When this rank ends, and has said why, it waits until these are as far: none is ended because of another."""
+
+    def wait():
+        open(f"{FOLDER}/end-{RANK}", "w").close()
+        while not all(os.path.exists(f"{FOLDER}/end-{rank}") for rank in ranks):
+            time.sleep(0.01)
+
+    atexit.register(wait)
+
+
 def hold():
     """What a rank does to which nothing happens."""
     up()
-    time.sleep(60)
+    time.sleep(600)

@@ -46,7 +46,7 @@ def jobsdk() -> Jobsdk:
     """Run the command line in a process of its own."""
 
     def run(*words: str, **options: Any) -> Result:
-        done = subprocess.run([*ARGV, *words], capture_output=True, timeout=120, check=False, **options)
+        done = subprocess.run([*ARGV, *words], capture_output=True, timeout=280, check=False, **options)
         result = Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
         assert "/jobsdk/cli/" not in result.err, result  # a traceback of ours
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from jobsdk import MLClient, PyTorchDistribution, command
 from jobsdk.errors import JobFailed
 
-from .conftest import Jobsdk
+from .conftest import ARGV, Jobsdk
 
 MANY_FRAMES = """
 import os, sys
@@ -24,12 +25,17 @@ print("a line" * 50)
 down(60) if os.environ["RANK"] == "3" else os.read(os.pipe()[0], 1)
 """
 
+#: It counts as a hang once all are there: until then they write.
 STUCK = """
-import os
+import os, time
 def load():
     os.read(os.pipe()[0], 1)
 def reduce():
     os.read(os.pipe()[0], 1)
+open("up-" + os.environ["RANK"], "w").close()
+while not all(os.path.exists(f"up-{rank}") for rank in range(4)):
+    print("waiting", flush=True)
+    time.sleep(0.1)
 load() if os.environ["RANK"] == "2" else reduce()
 """
 
@@ -53,12 +59,15 @@ def test_card_has_at_most_20_lines_and_the_cause_first(jobsdk: Jobsdk, work: Pat
     assert str(caught.value).splitlines()[0] == card[0].removeprefix("error: ")
 
 
-#: All fail in the same moment, however long each took to start: what fails later is not waited for.
+#: All have failed, and said so, before the first one ends: what fails later is not waited for.
 TOGETHER = """
-import os, time
-open("up-" + os.environ["RANK"], "w").close()
-while not all(os.path.exists(f"up-{rank}") for rank in range(4)):
-    time.sleep(0.001)
+import os, sys, time
+def together(*error):
+    sys.__excepthook__(*error)
+    open("failed-" + os.environ["RANK"], "w").close()
+    while not all(os.path.exists(f"failed-{rank}") for rank in range(4)):
+        time.sleep(0.001)
+sys.excepthook = together
 import nowhere_to_be_found
 """
 
@@ -143,10 +152,25 @@ def test_times_of_a_report_are_those_of_the_failure(jobsdk: Jobsdk) -> None:
     assert before <= cause["time"] <= run.report["ended"] <= time.time()
 
 
-def test_the_cause_is_said_at_once_where_ranks_take_their_grace_time(jobsdk: Jobsdk) -> None:
-    text = "test $RANK = 1 && exit 7; trap '' TERM; sleep 60 & wait; sleep 60"
-    done = jobsdk("run", "--processes", "2", "--set", "limits.grace_period=2", "sh", "-c", text)
+#: Rank 1 fails once rank 0 has closed its ears.
+DEAF = "if test $RANK = 1; then until test -e up; do sleep 0.05; done; exit 7; fi; trap '' TERM; touch up; "
+
+
+def test_the_cause_is_said_at_once_where_ranks_take_their_grace_time(work: Path) -> None:
+    words = ["run", "--processes", "2", "--set", "limits.grace_period=600", "sh", "-c"]
+    text = DEAF + "until test -e go; do sleep 0.05; done"
+    process = subprocess.Popen([*ARGV, *words, text], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    assert said.endswith("rank 1 on node 0 exited with code 7; the other ranks are being stopped\n")
+    (work / "go").touch()
+    lines = process.communicate(timeout=200)[1].splitlines()
+    assert process.returncode == 7
+    assert "others: rank 0 stopped by jobsdk" in lines
+
+
+def test_a_rank_that_takes_longer_than_its_grace_time_is_killed(jobsdk: Jobsdk) -> None:
+    text = DEAF + "sleep 600 & wait; sleep 600"
+    done = jobsdk("run", "--processes", "2", "--set", "limits.grace_period=0.5", "sh", "-c", text)
     assert done.code == 7
-    lines = done.err.splitlines()
-    assert lines[0].endswith("rank 1 on node 0 exited with code 7; the other ranks are being stopped")
-    assert "others: rank 0 killed after the grace time" in lines
+    assert "others: rank 0 killed after the grace time" in done.err.splitlines()

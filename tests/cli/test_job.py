@@ -147,7 +147,7 @@ def test_logs_stream_and_wait(jobsdk: Jobsdk, work: Path) -> None:
 
 
 def test_cancel_and_waiting_for_too_long(jobsdk: Jobsdk, work: Path) -> None:
-    (work / "long.yml").write_text("command: sleep 100\n")
+    (work / "long.yml").write_text("command: sleep 600\n")
     assert jobsdk("job", "create", "-f", "long.yml", "--name", "long").code == 0
     done = jobsdk("job", "wait", "long", "--timeout", "0.2")
     assert (done.code, done.out) == (124, "")
@@ -158,7 +158,7 @@ def test_cancel_and_waiting_for_too_long(jobsdk: Jobsdk, work: Path) -> None:
 
 
 def test_ctrl_c_detaches_without_a_terminal(work: Path) -> None:
-    (work / "long.yml").write_text("command: echo up; sleep 100\n")
+    (work / "long.yml").write_text("command: echo up; sleep 600\n")
     words = ["job", "create", "-f", "long.yml", "--stream", "--name", "long"]
     process = subprocess.Popen(
         [*ARGV, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -179,14 +179,14 @@ def interrupt_until_it_ends(process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGINT)
         # Not again at once: one more while it is ending would be another test.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+            process.wait(30)
 
 
 @pytest.mark.parametrize(("answer", "status"), [(b"c\n", "Canceled"), (b"\n", "Running"), (b"", "Running")])
 def test_ctrl_c_asks_on_a_terminal(work: Path, answer: bytes, status: str) -> None:
     import pty
 
-    (work / "long.yml").write_text("command: echo up; sleep 100\n")
+    (work / "long.yml").write_text("command: echo up; sleep 600\n")
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*ARGV, "job", "create", "-f", "long.yml", "--stream", "--name", "long"],

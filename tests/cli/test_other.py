@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jobsdk import __main__
 from jobsdk.cli.output import show_table
 from jobsdk.cli.records import COLUMNS, DISPENSABLE
 
@@ -97,7 +98,15 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.stderr is not None
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(60) in (0, 141)
+    assert process.wait(200) in (0, 141)
+
+
+def test_ctrl_c_before_the_command_line_has_been_read_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jobsdk.cli.main", interrupted)
+    assert __main__.main() == 130
 
 
 @pytest.mark.parametrize("words", [[], ["job"], ["compute"]])

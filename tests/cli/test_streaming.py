@@ -45,9 +45,9 @@ def test_what_is_written_while_it_is_being_cancelled_is_shown_and_once(work: Pat
     """Whatever has come between Ctrl-C and the moment at which the lines are shown again."""
     text = "trap 'echo saving; echo saved; exit' TERM; echo up; while :; do sleep 0.05; done"
     if words[0] == "run":
-        words = ["run", "--set", "name=long", "sh", "-c", text]
+        words = ["run", "--set", "name=long", "--set", "limits.grace_period=600", "sh", "-c", text]
     else:
-        MLClient().jobs.create_or_update(command(command=text), name="long")
+        MLClient().jobs.create_or_update(command(command=text, grace_period=600), name="long")
     # Its own cancelling returns when the last line has been written, as it does on a machine that is slow.
     slow = (
         "import sys, jobsdk.run as r; from jobsdk.cli import main; cancel = r.Run.cancel\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.bootstrap.runs import wait_for
+from tests.bootstrap.runs import events_in, wait_for
 from tests.docs.snippets import ROOT, snippets
 
 
@@ -34,8 +33,7 @@ class Lab(NamedTuple):
         return done.stdout
 
     def events(self, name: str) -> list[str]:
-        file = Path(os.environ["JOBSDK_HOME"]) / "runs" / name / "events.jsonl"
-        return [json.loads(line)["event"] for line in file.read_text().splitlines()] if file.exists() else []
+        return [event["event"] for event in events_in(Path(os.environ["JOBSDK_HOME"]) / "runs" / name)]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +69,7 @@ def workers(lab: Lab) -> Iterator[list[subprocess.Popen[bytes]]]:
     yield started
     for one in started:
         one.send_signal(signal.SIGTERM)
-        one.wait(30)
+        one.wait(200)
 
 
 def test_a_job_of_two_nodes_runs_on_two_workers(lab: Lab, workers: list[subprocess.Popen[bytes]]) -> None:

@@ -44,7 +44,7 @@ _LANGUAGES = {"sh", "python", "yaml", "toml", ""}
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False, timeout=280)
 
 
 def first(page: str, *beginnings: str) -> str | None:

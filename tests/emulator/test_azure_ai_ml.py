@@ -175,7 +175,7 @@ def test_a_failure_is_an_exception_that_names_the_log(client: Any) -> None:
     from azure.ai.ml import PyTorchDistribution
     from azure.ai.ml.exceptions import JobException
 
-    command = 'if [ $RANK = 1 ]; then echo "no such luck" >&2; exit 3; fi; sleep 100'
+    command = 'if [ $RANK = 1 ]; then echo "no such luck" >&2; exit 3; fi; exec sleep 600'
     run = client.jobs.create_or_update(job(command, distribution=PyTorchDistribution(process_count_per_instance=2)))
     with pytest.raises(JobException) as failure:
         client.jobs.stream(run.name)

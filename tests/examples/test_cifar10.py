@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -161,9 +162,11 @@ def losses(log: str) -> dict[int, float]:
     return {int(epoch): float(loss) for epoch, loss in re.findall(r"^epoch (\d+)/\d+ loss (\S+)", log, re.MULTILINE)}
 
 
-def submit(specification: str, data: Path) -> Run:
+def submit(specification: str, data: Path, code: Path | None = None) -> Run:
     changes = [{"inputs.cifar.path": str(data)}, {"inputs.epochs": EPOCHS}]
     job = load_job(REPOSITORY / "job_specs" / specification, params_override=changes)
+    if code is not None:
+        job.code = str(code)
     return MLClient().jobs.create_or_update(job, compute="local")
 
 
@@ -194,13 +197,25 @@ def test_training_on_two_nodes_of_two_processes(unbroken: Training) -> None:
     assert all(torch.isfinite(tensor).all() for tensor in state.values())
 
 
-def test_a_job_goes_on_after_a_killed_rank_to_the_weights_of_an_unbroken_one(data: Path, unbroken: Training) -> None:
-    run = submit("cifar10-resume.yml", data)
+#: Whenever the signal comes, there is a rank 3 to be killed.
+LINGER = """
+while (os.environ["RANK"], os.environ["JOBSDK_RESTART_COUNT"]) == ("3", "0"):
+    time.sleep(0.1)
+"""
+
+
+def test_a_job_goes_on_after_a_killed_rank_to_the_weights_of_an_unbroken_one(
+    data: Path, unbroken: Training, tmp_path: Path
+) -> None:
+    code = Path(shutil.copytree(EXAMPLE, tmp_path / "cifar10"))
+    with (code / "train.py").open("a") as file:
+        file.write(LINGER)
+    run = submit("cifar10-resume.yml", data, code)
     checkpoint = run.folder.path / "outputs" / "checkpoints" / "checkpoint.pt"
-    wait_for(checkpoint.exists, seconds=60)
+    wait_for(checkpoint.exists)
     (pid,) = (event["pid"] for event in run.folder.events() if event["event"] == "rank_started" and event["rank"] == 3)
     os.kill(pid, signal.SIGKILL)
-    run.wait(120)
+    run.wait(200)
 
     broken = Training(run)
     assert broken.status == "Completed"

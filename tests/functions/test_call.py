@@ -86,7 +86,7 @@ def test_what_a_script_defines_is_found_however_it_is_reached(tmp_path: Path, ca
         "def main(size):\n    return pickle.loads(pickle.dumps(main)) is main and size\n"
         "def in_processes(size):\n"
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
-        "        return pool.map_async(saved_one, [Net(size)]).get(30)[0]\n"
+        "        return pool.map_async(saved_one, [Net(size)]).get(200)[0]\n"
         f"print(calling.called({call}).value())\n"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

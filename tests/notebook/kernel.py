@@ -10,7 +10,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 Message = dict[str, Any]
-PATIENCE = 60.0  # seconds without any message from the kernel, after which it is taken for stuck
+PATIENCE = 200.0  # seconds without any message from the kernel, after which it is taken for stuck
 
 
 def jupyter_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ def test_without_a_notebook_a_run_is_its_text(monkeypatch: pytest.MonkeyPatch) -
     run = MLClient().jobs.create_or_update(command(command="true"))
     with pytest.raises(NotImplementedError):
         run._ipython_display_()
-    run.wait(60)
+    run.wait(200)
     assert set(run._repr_mimebundle_()) == {"text/html", "text/plain"}
 
 

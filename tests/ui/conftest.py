@@ -12,21 +12,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 from starlette.testclient import TestClient
 
 from jobsdk import MLClient, PyTorchDistribution, command
 from jobsdk.run import Run
 from jobsdk.ui.server import application
 
+expect.set_options(timeout=120_000)  # of what is seen in the end it costs nothing
+
 TOKEN, PORT = "the-token", 8123
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+#: Who is up has written all it writes but its error; and what fails does so when all others are up.
 SCRIPT = f"""import json, os, sys, time
 rank, how = os.environ["RANK"], sys.argv[1]
-print("up", rank, {EVIL!r}, flush=True)
 with open(os.environ["JOBSDK_REPORTS"], "w") as file:
     for step in range(5):
         values = {{{"loss" + EVIL!r}: step / 10}}
         print(json.dumps({{"t": time.time(), "rank": int(rank), "step": step, "metrics": values}}), file=file)
+print("up", rank, {EVIL!r}, flush=True)
+open("up-" + rank, "w").close()
+while how == "fail" and rank == "2" and not all(os.path.exists(f"up-{{one}}") for one in range(4)):
+    time.sleep(0.01)
 if how == "fail" and rank == "2":
     raise ValueError("bad batch " + {EVIL!r})
 if how != "end":
@@ -75,7 +82,7 @@ def address() -> Iterator[str]:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{20,}", line)
     yield line
     server.send_signal(signal.SIGINT)
-    _, said = server.communicate(timeout=30)
+    _, said = server.communicate(timeout=200)
     assert server.returncode in (0, 130)
     assert said.strip() in ("", "Aborted!")
 

@@ -27,7 +27,7 @@ class _Engine:
     def refresh(self, run: RunFolder) -> None:
         self.count += 1
         self.asked.set()
-        assert self.answers.wait(60)
+        assert self.answers.wait(200)
         if self.fails:
             raise ComputeError("the cluster refused the connection")
         run.append_event("ended", status="Completed", exit_code=0, message="")
@@ -61,7 +61,7 @@ def test_a_run_is_shown_while_its_engine_is_silent(client: TestClient, engine: _
     for _ in range(3):
         assert get(client, "/api/runs/far")["status"] == "Queued"
         assert get(client, "/api/runs/far/lines?count=1")["total"] == 0
-    assert engine.asked.wait(60)
+    assert engine.asked.wait(200)
     assert engine.count == 1  # not once more for each look
     engine.answers.set()
     wait_for(lambda: get(client, "/api/runs/far")["status"] == "Completed")
@@ -77,7 +77,7 @@ def test_why_an_engine_cannot_be_asked_is_told(client: TestClient, engine: _Engi
 def test_the_list_does_not_wait_either(engine: _Engine, run: RunFolder) -> None:
     listing = Listing()
     assert [one["status"] for one in listing.runs({})["runs"]] == ["Queued"]
-    assert engine.asked.wait(60)
+    assert engine.asked.wait(200)
     assert [one["status"] for one in listing.runs({"words": "FA"})["runs"]] == ["Queued"]
     assert engine.count == 1
     engine.answers.set()

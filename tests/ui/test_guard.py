@@ -107,7 +107,7 @@ def test_a_form_of_another_page_changes_nothing(client: TestClient, tmp_path: Pa
     assert client.get(f"/api/runs/{run.name}/cancel").status_code == 405
     assert run.status == "Running"
     assert client.post(f"/api/runs/{run.name}/cancel", headers={"x-jobsdk": "1"}).status_code == 200
-    assert run.wait(60).status == "Canceled"
+    assert run.wait(200).status == "Canceled"
 
 
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/static/page.js", "/api/runs/nosuch", "/nosuch"])

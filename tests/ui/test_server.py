@@ -26,7 +26,7 @@ def get(client: TestClient, path: str, **query: Any) -> Any:
 
 
 def test_a_failed_run(client: TestClient, tmp_path: Path) -> None:
-    run = submit(tmp_path, "fail").wait(60)
+    run = submit(tmp_path, "fail").wait(200)
     api = f"/api/runs/{run.name}"
     all_of_it = get(client, api)
     assert (all_of_it["status"], all_of_it["exit_code"], all_of_it["culprit"]) == ("Failed", 1, 2)
@@ -59,7 +59,7 @@ def test_a_failed_run(client: TestClient, tmp_path: Path) -> None:
 
 
 def test_a_run_again(client: TestClient, tmp_path: Path) -> None:
-    run = submit(tmp_path, "end").wait(60)
+    run = submit(tmp_path, "end").wait(200)
     answer = client.post(f"/api/runs/{run.name}/rerun", headers=POST)
     again = answer.json()["name"]
     assert again != run.name
@@ -83,7 +83,7 @@ def test_news_of_a_run_come_until_its_end(client: TestClient, tmp_path: Path) ->
 
 
 def test_the_list_and_its_filters(client: TestClient, tmp_path: Path) -> None:
-    ended, failed = submit(tmp_path, "end").wait(60), submit(tmp_path, "fail").wait(60)
+    ended, failed = submit(tmp_path, "end").wait(200), submit(tmp_path, "fail").wait(200)
 
     def names(**query: str) -> list[str]:
         return [run["name"] for run in get(client, "/api/runs", **query)["runs"]]
@@ -99,14 +99,14 @@ def test_the_list_and_its_filters(client: TestClient, tmp_path: Path) -> None:
     "path", ["lines?first=-1", "lines?count=9999", "lines?ranks=a", "lines?first=x", "ranks/4", "ranks/99"]
 )
 def test_requests_that_the_page_would_not_make(client: TestClient, tmp_path: Path, path: str) -> None:
-    run = submit(tmp_path, "end").wait(60)
+    run = submit(tmp_path, "end").wait(200)
     answer = client.get(f"/api/runs/{run.name}/{path}")
     assert answer.status_code == 400
     assert answer.json()["error"]
 
 
 def test_an_action_that_cannot_be_done_says_why(client: TestClient, tmp_path: Path) -> None:
-    run = submit(tmp_path, "end").wait(60)
+    run = submit(tmp_path, "end").wait(200)
     answer = client.post(f"/api/runs/{run.name}/stacks", headers=POST)
     assert answer.status_code == 409
     assert "has ended" in answer.json()["error"]

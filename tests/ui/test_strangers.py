@@ -76,4 +76,4 @@ def test_another_page_gets_and_does_nothing(other: str, address: str, chromium: 
             assert "token" not in theirs.url
             browser.close()
     finally:
-        run.cancel().wait(60)
+        run.cancel().wait(200)

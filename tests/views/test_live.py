@@ -13,8 +13,8 @@ from jobsdk.run import Run
 from jobsdk.views import live
 from tests.bootstrap.runs import wait_for
 
-WORK = r"""printf 'up\n 45%%|####      | 45/100\r 46%%|####      | 46/100'
-echo '{"t": 1, "rank": 0, "step": 7, "metrics": {"loss": 0.25, "<b>": 1}}' >> $JOBSDK_REPORTS
+WORK = r"""echo '{"t": 1, "rank": 0, "step": 7, "metrics": {"loss": 0.25, "<b>": 1}}' >> $JOBSDK_REPORTS
+printf 'up\n 45%%|####      | 45/100\r 46%%|####      | 46/100'
 """
 
 
@@ -66,10 +66,8 @@ def test_a_run_that_is_displayed_in_a_loop_has_one_thread(shown: list[Handle], t
 def test_progress_is_shown_before_its_line_has_an_end(shown: list[Handle], tmp_path: Path) -> None:
     run = submit(tmp_path / "go")
     live.show(run)
-    wait_for(lambda: "width: 46%" in shown[0].pages[-1])
-    page = shown[0].pages[-1]
-    assert "step 7: loss 0.25, &lt;b&gt; 1" in page
-    assert "[0]  46%|####" in page
+    expected = ("width: 46%", "step 7: loss 0.25, &lt;b&gt; 1", "[0]  46%|####")  # each is read for itself
+    wait_for(lambda: all(part in shown[0].pages[-1] for part in expected))
     (tmp_path / "go").touch()
     wait_for(lambda: not threads())
     assert "width: 46%" not in shown[0].pages[-1]
@@ -81,11 +79,13 @@ def test_a_run_that_is_deleted_ends_its_thread_quietly(
     raised: list[object] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
     run = submit(tmp_path / "go")
+    log = run.folder.logs / "node-0/rank-0.log"
+    wait_for(lambda: log.exists() and "46%" in log.read_text())  # from then on nothing makes the folder again
     live.show(run)
     run.folder.path.rename(tmp_path / "deleted")
     try:
         wait_for(lambda: not threads())
     finally:
         (tmp_path / "deleted").rename(run.folder.path)
-    run.cancel().wait(60)
+    run.cancel().wait(200)
     assert raised == []

@@ -22,9 +22,12 @@ with open(os.environ["JOBSDK_REPORTS"], "w") as file:
     for step in range(3):
         point = {"t": time.time(), "rank": int(rank), "step": step, "metrics": {"loss<b>": 1 / (step + 1)}}
         print(json.dumps(point), file=file)
+open("up-" + rank, "w").close()
+while rank == "2" and not all(os.path.exists(f"up-{one}") for one in range(4)):
+    time.sleep(0.01)
 if rank == "2":
     raise SystemExit("</pre><img src=x onerror=alert(2)>")
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -69,7 +72,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Run:
             distribution=PyTorchDistribution(process_count_per_instance=2),
             instance_count=2,
         )
-        return MLClient().jobs.create_or_update(job).wait(60)
+        return MLClient().jobs.create_or_update(job).wait(200)
 
 
 def test_everything_is_in_it(failed: Run) -> None:

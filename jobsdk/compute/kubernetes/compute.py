@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -54,17 +54,14 @@ class KubernetesCompute(Compute):
         name: setting.meaning for name, setting in kubernetes_settings.SETTINGS.items()
     }
 
-    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        super().__init__(name, settings)
-        own = {key: value for key, value in settings.items() if key in kubernetes_settings.SETTINGS}
-        for setting, words in kubernetes_settings.mistakes(own):
-            raise ComputeError(f"compute {name}: {setting} {words}")
+    def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        return kubernetes_settings.mistakes(own)
 
     # -- compiling -------------------------------------------------------------------------------------------------
 
     def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
         return [
-            *self._judge_settings(job),
+            *job_rules.of_settings(self.type, job),
             *self._judge_image(job, build_env),
             *job_rules.what_none_can(self.name, job, plan, "give a path on a volume, or an https URL"),
             *self._judge_data(plan),
@@ -252,15 +249,6 @@ class KubernetesCompute(Compute):
         return [*found, Check(f"rights in namespace {namespace}", not missing, said, fix)]
 
     # -- what it cannot do -----------------------------------------------------------------------------------------
-
-    def _judge_settings(self, job: CommandJob) -> list[Finding]:
-        own = (job.resources.properties or {}).get(self.type) or {}
-        path = ("resources", "properties", self.type)
-        if not isinstance(own, Mapping):
-            return [Finding("error", path, "must be a mapping of settings")]
-        return [
-            Finding("error", (*path, name), words) for name, words in kubernetes_settings.mistakes(own, of_job=True)
-        ]
 
     def _judge_scaling(self, job: CommandJob) -> list[Finding]:
         laid_out = self.layout(job)

@@ -20,6 +20,7 @@ from jobsdk.compute.base import Check, Spec, Warn
 from jobsdk.compute.engine import EngineCompute
 from jobsdk.compute.ray import handover
 from jobsdk.compute.ray import settings as ray_settings
+from jobsdk.compute.settings import meanings
 from jobsdk.errors import ComputeError
 from jobsdk.job.findings import Finding, show
 from jobsdk.runs import RunFolder
@@ -38,19 +39,14 @@ class RayCompute(EngineCompute):
     """By the cluster's job submission API, within a session, or with a driver process that has one."""
 
     type: ClassVar[str] = "ray"
-    settings_known: ClassVar[Mapping[str, str]] = {
-        name: setting.meaning for name, setting in ray_settings.SETTINGS.items()
-    }
+    settings_known: ClassVar[Mapping[str, str]] = meanings(ray_settings.SETTINGS)
 
-    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        super().__init__(name, settings)
-        own = {key: value for key, value in settings.items() if key in ray_settings.SETTINGS}
-        for setting, words in ray_settings.mistakes(own):
-            raise ComputeError(f"compute {name}: {setting} {words}")
+    def mistakes(self, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        yield from ray_settings.mistakes(own)
         for setting in ("init",) if self.is_submitting else ("headers", "verify"):
-            if setting in settings:
+            if setting in own:
                 which = "has no meaning with" if self.is_submitting else "is for"
-                raise ComputeError(f"compute {name}: {setting} {which} the job submission API")
+                yield setting, f"{which} the job submission API"
 
     @property
     def address(self) -> str | None:
@@ -255,17 +251,12 @@ class RayCompute(EngineCompute):
     # -- what it cannot do ---------------------------------------------------------------------------------------
 
     def _judge_settings(self, job: CommandJob) -> Iterator[Finding]:
-        own = (job.resources.properties or {}).get(self.type) or {}
-        path = ("resources", "properties", self.type)
-        if not isinstance(own, Mapping):
-            yield Finding("error", path, "must be a mapping of settings")
-            return
-        for name, words in ray_settings.mistakes(own, of_job=True):
-            yield Finding("error", (*path, name), words)
+        yield from job_rules.of_settings(self.type, job)
         if job.scaling is not None:
             for name in ("cpus_per_node", "gpus_per_node", "resources_per_node", "placement_strategy"):
-                if name in own:
-                    yield Finding("error", (*path, name), "clashes with scaling", "say it in scaling")
+                if name in _own(job):
+                    path = ("resources", "properties", self.type, name)
+                    yield Finding("error", path, "clashes with scaling", "say it in scaling")
 
     def _judge_data(self, plan: Plan) -> Iterator[Finding]:
         for name, given in plan["inputs"].items():

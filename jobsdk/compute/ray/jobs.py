@@ -188,13 +188,13 @@ class _Look:
     def take(self) -> None:
         job = self._jobs.job(self._state["job"])
         lines = self._new_lines() if job is not None else []
+        if job is not None and job["status"] == "PENDING":  # first: the lines are newer
+            self._tell("queued", message=job.get("message") or "the Ray job is pending")
         for line in lines:
             self._bring(line)
         for rank, taken in self._taken.items():
             self._hold.take(rank, taken)
         self._state["seen"] += len(lines)
-        if job is not None and job["status"] == "PENDING":
-            self._tell("queued", message=job.get("message") or "the Ray job is pending")
         self._run.write_json(_STATE, self._state)
         if self._end is not None or job is None or job["status"] in _OVER:
             self._finish(job)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap import contract
+from jobsdk.compute.settings import Setting, mistakes_in
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -23,14 +24,6 @@ _OF_RUNTIME_ENV = (
     *("image_uri", "container", "java_jars", "nsight", "mpi", "rocprof_sys", "worker_process_setup_hook"),
 )
 _LEAST = {"CPU": 0.001}  # Ray refuses a bundle of nothing
-
-
-class Setting(NamedTuple):
-    """What a setting means, what is wrong with a value ("" if nothing), and whether a job may set it too."""
-
-    meaning: str
-    wrong: Callable[[Any], str]
-    of_job: bool = True
 
 
 def _text(value: Any) -> str:
@@ -133,14 +126,7 @@ SETTINGS: dict[str, Setting] = {
 
 def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[tuple[str, str]]:
     """What is wrong: (setting, words)."""
-    from jobsdk.job.findings import no_setting_of_a_job
-
-    known = [name for name, setting in SETTINGS.items() if setting.of_job or not of_job]
-    for name, value in settings.items():
-        if name not in known:
-            yield str(name), no_setting_of_a_job(name, known)
-        elif why := SETTINGS[name].wrong(value):
-            yield name, why if why.startswith("has ") else f"{why}, not {value!r}"
+    return mistakes_in(SETTINGS, settings, of_job=of_job)
 
 
 class Demand(NamedTuple):

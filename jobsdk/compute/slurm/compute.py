@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,6 +15,7 @@ from jobsdk.compute import job_rules, parcel
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
 from jobsdk.compute.host import Host
+from jobsdk.compute.settings import meanings
 from jobsdk.compute.slurm import rules as slurm_rules
 from jobsdk.compute.slurm import scaling as slurm_scaling
 from jobsdk.compute.slurm import script as slurm_script
@@ -40,15 +41,14 @@ class SlurmCompute(Compute):
     """The nodes of a job are an allocation of Slurm, with one bootstrap on each."""
 
     type: ClassVar[str] = "slurm"
-    settings_known: ClassVar[Mapping[str, str]] = {
-        name: setting.meaning for name, setting in slurm_settings.SETTINGS.items()
-    }
+    settings_known: ClassVar[Mapping[str, str]] = meanings(slurm_settings.SETTINGS)
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         super().__init__(name, settings)
-        for mistake in slurm_settings.mistakes(self.settings):
-            raise ComputeError(f"compute {name}: {mistake}")
         self.can_run_in_place = "login" not in self.settings
+
+    def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        return slurm_settings.mistakes(own)
 
     @cached_property
     def _host(self) -> Host:
@@ -142,6 +142,7 @@ class SlurmCompute(Compute):
             # Slurm keeps a copy of sbatch's environment; the ranks have their secrets from the run's own file.
             given = {name: value for name, value in os.environ.items() if name not in run.plan()["secrets"]}
             environ = for_ranks(given) if host.is_here else None
+            asked = time.time()  # it may have started before we come to note that it waits
             answer = host.run(["sbatch", "--parsable", f"{run_dir}/{slurm_script.SCRIPT}"], environ=environ)
             if answer.code:
                 words = answer.last_words.removeprefix("sbatch: error: ")
@@ -153,7 +154,7 @@ class SlurmCompute(Compute):
             plan_file.forget_secrets(str(run.path))  # the nodes have them as long as the run goes on
         job = answer.out.strip().splitlines()[-1].partition(";")[0]
         run.write_json(_JOB, {"job": job})
-        run.append_event("queued", job=job, message=f"Slurm job {job}: it has just been submitted")
+        run.append_event("queued", t=asked, job=job, message=f"Slurm job {job}: it has just been submitted")
 
     def cancel(self, run: RunFolder, by: str) -> None:
         if self.status(run).is_terminal:

@@ -26,13 +26,13 @@ def of_job(job: CommandJob) -> Any:
 def of_job_or_none(job: CommandJob) -> Mapping[str, Any]:
     """The same where it is sound, else nothing."""
     own = of_job(job)
-    return own if isinstance(own, Mapping) and not any(slurm_settings.mistakes_of_job(own)) else {}
+    return own if isinstance(own, Mapping) and not any(slurm_settings.mistakes(own, of_job=True)) else {}
 
 
 def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan, build_env: bool) -> list[Finding]:
     """All of them. `name` is the compute's, `settings` are those that hold for the job."""
     return [
-        *_settings(job),
+        *job_rules.of_settings(_PROPERTY, job),
         *job_rules.what_none_can(name, job, plan, "give a path on the cluster, or an https URL"),
         *_environment(name, settings, job, build_env),
         *_grace(settings, plan),
@@ -47,12 +47,6 @@ def image_of(settings: Mapping[str, Any], job: CommandJob) -> str | None:
         return None
     own = job.environment.image if isinstance(job.environment, Environment) else None
     return own or settings["container"].get("image")
-
-
-def _settings(job: CommandJob) -> Iterator[Finding]:
-    place = ("resources", "properties", _PROPERTY)
-    for setting, wrong in slurm_settings.mistakes_of_job(of_job(job)):
-        yield Finding("error", (*place, setting) if setting else place, wrong)
 
 
 def _environment(name: str, settings: Mapping[str, Any], job: CommandJob, build_env: bool) -> Iterator[Finding]:

@@ -5,20 +5,14 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from jobsdk.compute.settings import Setting, mistakes_in
 
 _GPUS = re.compile(r"(?:([A-Za-z][\w.-]*):)?([1-9][0-9]*)")
 _GPU_TYPE = re.compile(r"[A-Za-z][\w.-]*")
 _TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
 _MEMORY = re.compile(r"\d+[KMGTkmgt]?")
-
-
-class Setting(NamedTuple):
-    """What a setting means, what is wrong with a value ("" if nothing), and whether a job may set it too."""
-
-    meaning: str
-    wrong: Callable[[Any], str]
-    of_job: bool = True
 
 
 def _text(value: Any) -> str:
@@ -140,28 +134,11 @@ SETTINGS: Mapping[str, Setting] = {
 }  # fmt: skip
 
 
-def mistakes(settings: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong in a compute's settings, whose names are known."""
-    for name, value in settings.items():
-        if name in SETTINGS and (why := SETTINGS[name].wrong(value)):
-            yield f"{name} {why}"
-    if "login" in settings and "folder" not in settings:
-        yield "login needs folder: an absolute path there that all nodes see"
-
-
-def mistakes_of_job(settings: Any) -> Iterator[tuple[str, str]]:
-    """(name, what is wrong) of what a job sets in `resources.properties.slurm`."""
-    from jobsdk.job.findings import no_setting_of_a_job
-
-    if not isinstance(settings, Mapping):
-        yield "", "must be a mapping of settings, as in {partition: gpu}"
-        return
-    known = [name for name, setting in SETTINGS.items() if setting.of_job]
-    for name, value in settings.items():
-        if name not in known:
-            yield str(name), no_setting_of_a_job(name, known)
-        elif why := SETTINGS[name].wrong(value):
-            yield name, why
+def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[tuple[str, str]]:
+    """What is wrong: (setting, words)."""
+    yield from mistakes_in(SETTINGS, settings, of_job=of_job)
+    if not of_job and "login" in settings and "folder" not in settings:
+        yield "login", "needs folder: an absolute path there that all nodes see"
 
 
 def gpus(settings: Mapping[str, Any], wanted: int | None) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap.secrets import Redactor
@@ -39,10 +39,8 @@ class SparkCompute(EngineCompute):
         "PYTHONPATH": "<PYTHONPATH of the executor>",
     }
 
-    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        super().__init__(name, settings)
-        for words in spark_settings.mistakes(settings):
-            raise ComputeError(f"compute {name}: {words}")
+    def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        return spark_settings.mistakes(own)
 
     # -- compiling -------------------------------------------------------------------------------------------------
 

@@ -47,19 +47,19 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def mistakes(settings: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the values."""
+def mistakes(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the values: (setting, words)."""
     for name in SETTINGS:
         if name in settings:
             form, fits = _FORMS[_OF.get(name, "text")]
             if not fits(settings[name]):
-                yield f"{name} must be {form}, not {show(str(settings[name]))}"
+                yield name, f"must be {form}, not {show(str(settings[name]))}"
     if "master" in settings and "remote" in settings:
-        yield "it has either master or remote"
+        yield "master", "and remote are given: one of both must go"
     conf = settings.get("conf")
     for name, instead in (("spark.master", "master"), ("spark.remote", "remote"), ("spark.app.name", "app_name")):
         if isinstance(conf, Mapping) and name in conf:
-            yield f"conf has {name}: set {instead} of the compute"
+            yield "conf", f"has {name}: set {instead} of the compute"
 
 
 def is_local(master: str | None) -> bool:

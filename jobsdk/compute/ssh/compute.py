@@ -291,18 +291,19 @@ class SshCompute(Compute):
 
     def check(self) -> list[Check]:
         checks: list[Check] = []
-        asked = time.time()
 
         def probe(entry: Entry) -> Any:
             given: dict[str, Any] = {"folder": self._folder, "run": "jobsdk-check", "gpus": entry.gpus, "count": None}
-            return ask(self._host(entry.host), "probe", None, **given)
+            asked = time.time()
+            said = ask(self._host(entry.host), "probe", None, **given)
+            return said, clock_difference(said, asked, time.time())
 
         for entry, said in zip(self._hosts, each(self._hosts, probe), strict=True):
             if isinstance(said, ComputeError):
                 message, _, fix = str(said).partition(" Fix: ")
                 checks.append(Check(entry.host, False, message.removeprefix(f"{entry.host}: "), fix))
             else:
-                checks += _checks(entry, said, clock_difference(said, asked))
+                checks += _checks(entry, *said)
         return checks
 
 

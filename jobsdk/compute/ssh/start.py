@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -170,6 +169,7 @@ class Start:
             raise ComputeError(f"compute {self._spec['compute']}: {some}:" + "".join(f"\n  {one}" for one in problems))
 
 
-def clock_difference(said: Mapping[str, Any], asked: float) -> float:
-    """Seconds by which a machine's clock is ahead of ours; `asked` is when it was asked."""
-    return float(said["clock"]) - (asked + time.time()) / 2
+def clock_difference(said: Mapping[str, Any], asked: float, answered: float) -> float:
+    """Seconds by which a machine's clock is ahead of ours, at least: it was read at some time between the two."""
+    clock = float(said["clock"])
+    return clock - max(asked, min(clock, answered))

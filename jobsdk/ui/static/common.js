@@ -26,11 +26,19 @@ export async function ask(path, options = {}) {
 }
 
 const troubles = new Map();
+let isLast = false;
 
 export function complain(where, error) {  // in the page's head; without an error what `where` had is well again
+  if (isLast) return;
   if (error) troubles.set(where, error.message || error); else troubles.delete(where);
   const text = [...new Set(troubles.values())].join(" · ");
   if ($("trouble").textContent !== text) $("trouble").textContent = text;
+}
+
+export function complainLast(error) {  // of what explains all others, those too that are still to come
+  troubles.clear();
+  complain("", error);
+  isLast = true;
 }
 
 export function seconds(value) {

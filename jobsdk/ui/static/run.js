@@ -1,5 +1,5 @@
 // The page of one run.
-import {$, ask, complain, counted, element, paint, seconds, withArrows} from "./common.js";
+import {$, ask, complain, complainLast, counted, element, paint, seconds, withArrows} from "./common.js";
 import {Log, ranksOf} from "./log.js";
 
 const TABS = {log: "Log", timeline: "Timeline", metrics: "Metrics", environment: "Environment", spec: "Job",
@@ -122,11 +122,12 @@ export class Page {
     this.news?.close();
     if (document.hidden || this.isEnded) return;
     const news = this.news = new EventSource(this.api + "/live");
-    const end = why => { this.isEnded = true; news.close(); complain("news", why); };
+    const end = () => { this.isEnded = true; news.close(); complain("news"); };
     news.onmessage = event => { complain("news"); this.take(JSON.parse(event.data)); };
     news.addEventListener("over", () => end());
     const gone = () => {
-      end("this run has been deleted");
+      end();
+      complainLast("this run has been deleted");
       this.isOver = $("actions").hidden = true;
       paint($("status"), "Deleted");
     };

@@ -186,7 +186,7 @@ def test_a_connection_that_is_dropped_in_mid_upload(azure: Running, client: MLCl
     azure.clear_faults()
     assert names_there(azure) == before
     azure.add_fault(path="blob", drop_after=100_000, times=1)
-    run = client.jobs.create_or_update(job).wait(120)
+    run = client.jobs.create_or_update(job).wait(200)
     assert run.status == "Completed", run.report
 
 
@@ -195,7 +195,7 @@ def test_a_signature_that_has_expired(azure: Running, client: MLClient, job: Com
     assert "not valid any more" in refused(client, job)
     azure.clear_faults()
     azure.add_fault(expired_sas=True, times=1)
-    assert client.jobs.create_or_update(job).wait(120).status == "Completed"
+    assert client.jobs.create_or_update(job).wait(200).status == "Completed"
 
 
 def test_an_answer_that_is_lost_makes_no_second_job(
@@ -215,7 +215,7 @@ def test_an_answer_that_is_lost_makes_no_second_job(
     monkeypatch.setattr(RequestsTransport, "send", losing)
     run = client.jobs.create_or_update(job)
     assert names_there(azure) - before == {run.name}
-    assert run.wait(120).status == "Completed"
+    assert run.wait(200).status == "Completed"
 
 
 def test_a_name_stands_for_one_submission(azure: Running, client: MLClient, job: CommandJob) -> None:
@@ -224,7 +224,7 @@ def test_a_name_stands_for_one_submission(azure: Running, client: MLClient, job:
     assert client.jobs.create_or_update(job, name=name) == first
     shutil.rmtree(first.folder.path)  # as after a submission that broke off here
     again = client.jobs.create_or_update(job, name=name)
-    assert again.wait(120).status == "Completed"
+    assert again.wait(200).status == "Completed"
     shutil.rmtree(first.folder.path)
     job.command = "python train.py"
     job.inputs = {}
@@ -233,13 +233,13 @@ def test_a_name_stands_for_one_submission(azure: Running, client: MLClient, job:
 
 
 def test_what_was_remembered_and_is_gone_is_sent_again(azure: Running, client: MLClient, job: CommandJob) -> None:
-    client.jobs.create_or_update(job).wait(120)
+    client.jobs.create_or_update(job).wait(200)
     azure.forget_requests()
     azure.add_fault(method="PUT", path="/jobs/", status=404, message="Code 1 not found.")
     run = client.jobs.create_or_update(job)
     sent = [line for line in emulated.management(azure) if line.startswith("PUT")]
     assert len(sent) == 3, sent  # the job, the environment, the job
-    assert run.wait(120).status == "Completed"
+    assert run.wait(200).status == "Completed"
 
 
 def test_a_job_that_was_sent_when_its_submission_was_interrupted_is_ended(
@@ -258,7 +258,7 @@ def test_a_job_that_was_sent_when_its_submission_was_interrupted_is_ended(
         client.jobs.create_or_update(job)
     assert not list(runs_folder().iterdir())
     there = client.jobs.get(job.name)  # as somebody else would find it
-    assert there.wait(120).status == "Canceled"
+    assert there.wait(200).status == "Canceled"
 
 
 def test_a_target_that_no_compute_can_have() -> None:

@@ -45,7 +45,7 @@ def job(kind: str, nodes: int, compute: str, python: str = "python", **fields: A
     )
 
 
-def check(the_job: CommandJob, timeout: float = 120.0) -> Run:
+def check(the_job: CommandJob, timeout: float = 200.0) -> Run:
     """Run it: every rank has the sum over all ranks, and the environment that `explain` showed before."""
     shown = {process.rank: process for process in the_job.explain()}
     if str(the_job.command).endswith(_SCRIPTS["deepspeed"]):

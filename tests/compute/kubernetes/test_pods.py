@@ -87,7 +87,7 @@ def test_cancel_ends_the_pods() -> None:
 
 def test_a_rank_that_uses_too_much_memory_is_named(cluster: Cluster, configure: Configure) -> None:
     configure(cluster, volumes=PYTHON, env={"PATH": PATH}, memory="200Mi")
-    hog = "import os\nif os.environ['RANK'] == '1': x = bytearray(400 << 20)\nimport time; time.sleep(60)"
+    hog = "import os\nif os.environ['RANK'] == '1': x = bytearray(400 << 20)\nimport time; time.sleep(600)"
     Path("src").mkdir()
     Path("src/hog.py").write_text(hog)
     run = submit("exec python hog.py", code="src", instance_count=1).wait(200)

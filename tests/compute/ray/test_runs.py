@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +130,11 @@ def test_what_can_never_be_is_told_at_once(scaling: ScalingConfig, why: str, ses
 def test_who_waits_says_for_what(session: None) -> None:
     whole = {"GPU": 4}
     scaling = ScalingConfig(num_workers=2, use_gpu=True, resources_per_worker=whole)
-    first = submit("sleep 60", "session", scaling=scaling)
+    first = submit("exec sleep 600", "session", scaling=scaling)
     wait_for(lambda: first.status == "Running")
     second = submit(SHOW, "session", scaling=ScalingConfig(use_gpu=True, resources_per_worker=whole))
-    said = wait_for(lambda: [event for event in second.folder.events() if event["event"] == "queued"])
-    assert said[0]["message"] == "waits for Ray: GPU: 4 asked for, 0 of 8 free"
+    lacks = "waits for Ray: GPU: 4 asked for, 0 of 8 free"  # once Ray has counted what the first has just taken
+    wait_for(lambda: lacks in [event.get("message") for event in second.folder.events() if event["event"] == "queued"])
     first.cancel()
     second.result(LONG)
     assert first.wait(LONG).status == "Canceled"
@@ -157,16 +157,18 @@ def no_session() -> None:
     ray.shutdown()
 
 
-def test_a_ray_of_the_runs_own(no_session: None) -> None:
+def test_a_ray_of_the_runs_own(no_session: None, tmp_path: Path) -> None:
+    said = tmp_path / "said"
     scaling = ScalingConfig(num_workers=4, use_gpu=True, resources_per_worker={"GPU": 0.5, "CPU": 1})
-    run = submit(f"{SHOW}; [ $RANK != 2 ] || exit 7; sleep 60", "own", scaling=scaling)
+    text = f"{SHOW}; [ $RANK != 0 ] || touch {said}; [ $RANK = 2 ] || exec sleep 600"
+    run = submit(f"{text}; until [ -e {said} ]; do sleep 0.05; done; exit 7", "own", scaling=scaling)
     run.wait(LONG)
     assert (run.status, run.exit_code) == ("Failed", 7)
     assert lines(run)[0] == "0 of 4, 0 on 0: 0,1"
 
 
 def test_a_run_is_cancelled_by_another_process(no_session: None) -> None:
-    run = two("sleep 60", "driver")
+    run = two("exec sleep 600", "driver")
     wait_for(lambda: run.status == "Running")
     subprocess.run([sys.executable, "-m", "jobsdk", "job", "cancel", run.name], check=True, capture_output=True)
     run.wait(LONG)
@@ -175,7 +177,7 @@ def test_a_run_is_cancelled_by_another_process(no_session: None) -> None:
 
 
 def test_a_killed_driver_takes_its_nodes_with_it(no_session: None) -> None:
-    run = two("sleep 60", "driver")
+    run = two("exec sleep 600", "driver")
     wait_for(lambda: run.status == "Running")
     owner = run.folder.living_owner()
     assert owner is not None
@@ -200,7 +202,8 @@ def test_a_submitted_run_is_followed_by_another_process() -> None:
         assert follower.stdout is not None
         begun = [follower.stdout.readline() for _ in range(2)]
         assert sorted(line.split()[-1] for line in begun) == ["0", "1"]
-        assert len(run.stacks()["groups"]) > 0
+        wait_for(lambda: run.status == "Running")  # a log may come before the event
+        assert len(run.stacks(LONG)["groups"]) > 0
         gate.touch()
         assert sum("goes on" in line for line in follower.stdout) == 2
     assert follower.returncode == 0
@@ -210,7 +213,7 @@ def test_a_submitted_run_is_followed_by_another_process() -> None:
 
 def test_a_submitted_run_is_cancelled_and_leaves_nothing() -> None:
     run = two("trap 'echo stopped; exit' TERM; echo up; while true; do sleep 0.1; done", "jobs")
-    wait_for(lambda: run.status == "Running" and run.logs(out=open(os.devnull, "wb")) is None and len(lines(run)) == 2)  # noqa: SIM115
+    wait_for(lambda: run.status == "Running" and lines(run) == ["up"] * 2)
     run.cancel().wait(LONG)
     assert (run.status, run.exit_code) == ("Canceled", 130)
     assert [line.splitlines()[-1] for line in lines(run)] == ["stopped"] * 2
@@ -262,7 +265,7 @@ def test_a_node_that_ray_ends_for_want_of_memory(cluster: RayCluster) -> None:
     few = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
     cluster.add(THIRD, "--num-cpus=1", "--resources", '{"full": 1}', **few)
     cluster.await_node(THIRD)
-    job = command(command="sleep 60", compute="driver")
+    job = command(command="exec sleep 600", compute="driver")
     job.resources.properties = {"ray": {"resources_per_node": {"full": 1}}}
     run = MLClient().jobs.create_or_update(job).wait(LONG)
     assert (run.status, run.exit_code) == ("Failed", 137)
@@ -272,18 +275,19 @@ def test_a_node_that_ray_ends_for_want_of_memory(cluster: RayCluster) -> None:
 @pytest.mark.parametrize("with_it", [False, True])
 def test_a_node_that_nobody_replaces_is_not_waited_for(with_it: bool) -> None:
     """Its actor is killed, or the bootstrap with it, as where the machine is lost."""
-    run = two("echo up; sleep 60", "driver", max_restarts=2, max_preemptions=2, restart_delay=1)
-    wait_for(lambda: run.status == "Running" and len(lines(run)) == 2)
+    # The driver would wait as long as the grace period: longer than this test.
+    budgets = {"max_restarts": 2, "max_preemptions": 2, "restart_delay": 1}
+    run = two("echo up; exec sleep 600", "driver", grace_period=LONG, **budgets)
+    wait_for(lambda: run.status == "Running" and lines(run) == ["up"] * 2)
     bootstrap = {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if is_node(path, run, 1)}
     (actor,) = {
         int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in bootstrap
     } - bootstrap
-    for pid in [actor, *(bootstrap if with_it else ())]:
-        os.kill(pid, signal.SIGKILL)
-    began = time.monotonic()
-    run.wait(LONG)
-    assert time.monotonic() - began < 45  # seconds; the driver would have waited for 55, beside its own end
-    assert run.status == "Lost"
+    for signum in (signal.SIGSTOP, signal.SIGKILL):  # none of them is to see that another one is gone
+        for pid in [actor, *(bootstrap if with_it else ())]:
+            with contextlib.suppress(ProcessLookupError):  # Ray kills an actor's child itself
+                os.kill(pid, signum)
+    assert run.wait(LONG).status == "Lost"
     assert "node 1 (" in message(run)
 
 
@@ -301,7 +305,7 @@ def is_node(environ: Path, run: Run, rank: int) -> bool:
 
 
 def test_a_lost_node_is_told(cluster: RayCluster) -> None:
-    job = command(command="sleep 60", compute="jobs", distribution=PyTorchDistribution(), instance_count=2)
+    job = command(command="exec sleep 600", compute="jobs", distribution=PyTorchDistribution(), instance_count=2)
     job.resources.properties = {"ray": {"gpus_per_node": 1}}
     run = MLClient().jobs.create_or_update(job)
     wait_for(lambda: run.status == "Running")
@@ -311,4 +315,4 @@ def test_a_lost_node_is_told(cluster: RayCluster) -> None:
     run.wait(LONG)
     assert run.status == "Lost"
     assert f"node {lost} (" in message(run)
-    assert not left_behind(run)
+    wait_for(lambda: not left_behind(run))  # nobody waits for what the lost node takes away itself

@@ -137,11 +137,22 @@ class SlurmCluster:
         """The machine of a node dies: everything that runs there, in this moment."""
         assert self.hosts is not None
         argv = ["ip", "netns", "pids", self.hosts._namespace(self.nodes.index(node) + 1)]
-        # Until there is none: one of them may have started another after the list was made.
-        while pids := subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split():
-            for pid in map(int, pids):
+
+        def send(pids: set[int], signum: int) -> None:
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, signum)
+
+        def there() -> set[int]:
+            return set(map(int, subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()))
+
+        stopped: set[int] = set()
+        # They stand first, that none sees another one die. Until there is none: one may just have started another.
+        while new := there() - stopped:
+            send(new, signal.SIGSTOP)
+            stopped |= new
+        while pids := there():
+            send(pids, signal.SIGKILL)
 
     def bring_up(self, node: str) -> None:
         """A machine that died comes back."""

@@ -22,14 +22,14 @@ from jobsdk.compute.host import Host
 from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.errors import ComputeError
 from jobsdk.run import Run
-from jobsdk.runs import Pace, State
+from jobsdk.runs import Pace, RunFolder, State
 from tests.bootstrap.runs import wait_for
 from tests.compute import collectives
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.compute.ssh.sshd import Sshd, end_connections
 
 #: The first start waits to be ended; a later one ends by itself.
-WAITING = "echo up $JOBSDK_RESTART_COUNT; test $JOBSDK_RESTART_COUNT -ge 1 || exec sleep 100"
+WAITING = "echo up $JOBSDK_RESTART_COUNT; test $JOBSDK_RESTART_COUNT -ge 1 || exec sleep 600"
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,9 @@ def test_all_ranks_add_up(
     for name in ("OMP_NUM_THREADS", "JOBSDK_REQUIRE_ENGINES"):  # inherited, which `explain` does not know of a cluster
         monkeypatch.delenv(name, raising=False)
     run = collectives.check(collectives.job(kind, nodes, "cluster"))
-    order = [kind for kind in kinds(run) if kind in ("submitted", "queued", "allocated", "started", "ended")]
+    events = sorted(run.folder.events(), key=lambda event: float(event["t"]))  # who writes is not always in time
+    shown = ("submitted", "queued", "allocated", "started", "ended")
+    order = [event["event"] for event in events if event["event"] in shown]
     assert order[:2] == ["submitted", "queued"]
     assert order[-1] == "ended"
 
@@ -115,7 +117,7 @@ def test_workers_are_given_what_they_ask_for(cluster: SlurmCluster) -> None:
 
 
 def test_a_failure_has_its_card_and_its_code(cluster: SlurmCluster) -> None:
-    run = start("test $RANK = 0 || exit 7; exec sleep 100").wait(200)
+    run = start("test $RANK = 0 || exit 7; exec sleep 600").wait(200)
     assert (run.status, run.exit_code) == ("Failed", 7)
     assert (run.report["cause"]["rank"], run.report["cause"]["node"]) == (1, 1)
     with pytest.raises(JobFailed, match="rank 1 on node 1 exited with code 7") as caught:
@@ -141,6 +143,24 @@ def test_a_bootstrap_that_is_killed_is_a_lost_node(cluster: SlurmCluster, node: 
         assert run.report["message"].startswith("node 1 (")
     else:
         assert any("lost the control port" in line for line in run.report["cause"]["last_lines"])
+
+
+def test_a_job_that_starts_before_its_submission_is_noted_runs(
+    cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_there = Host.run
+
+    def late(self: Host, argv: Any, **more: Any) -> Any:
+        answer = run_there(self, argv, **more)
+        if argv[0] == "sbatch":
+            (folder,) = RunFolder.all()
+            wait_for(lambda: any(event["event"] == "rank_started" for event in folder.events()))
+        return answer
+
+    monkeypatch.setattr(Host, "run", late)
+    run = start()
+    assert run.status == "Running"
+    run.cancel().wait(200)
 
 
 def test_lines_are_shown_while_the_job_runs(cluster: SlurmCluster, tmp_path: Path) -> None:
@@ -275,9 +295,9 @@ def test_a_job_in_place_runs_where_it_was_submitted(cluster: SlurmCluster) -> No
 
 
 def test_where_its_ranks_are_can_be_asked(cluster: SlurmCluster) -> None:
-    run = start("exec python -c 'import time; time.sleep(100)'", nodes=1)
+    run = start("exec python -c 'import time; time.sleep(600)'", nodes=1)
     until_running(run, 1)
-    wait_for(lambda: "time.sleep" in str(run.stacks()["ranks"]))
+    wait_for(lambda: "time.sleep" in str(run.stacks(200)["ranks"]))
 
 
 def test_the_cluster_is_looked_at(cluster: SlurmCluster) -> None:
@@ -290,13 +310,14 @@ def test_the_cluster_is_looked_at(cluster: SlurmCluster) -> None:
 
 
 def test_a_job_that_nobody_remembers_is_lost(cluster: SlurmCluster) -> None:
-    run = start("true")
+    run = start("true", slurm={"sbatch": ["--hold"]})  # it must not end by itself meanwhile
+    job = number(run)
     run.folder.write_json("slurm.json", {"job": "999999"})
     state = run.state()
     assert (state.status, state.message) == (
         "Lost", "Slurm no longer knows job 999999, which ended without a report",
     )  # fmt: skip
-    wait_for(lambda: not cluster.client("squeue", "-h"))
+    cluster.client("scancel", job)
 
 
 def test_a_controller_that_does_not_answer_changes_nothing(
@@ -349,7 +370,9 @@ def test_from_a_login_node(
     monkeypatch.delenv("SLURM_CONF")
     configure(login=login, ssh_options=list(sshd.options), folder=str(tmp_path / "shared"))
     Path("src").mkdir()
-    Path("src/say.sh").write_text("echo here; test $RANK = 0 || exec sleep 100; echo kept > outputs/note; exit 7")
+    said = tmp_path / "said"  # who fails first must not end the other one before that has said anything
+    first = f"until test -e {said}; do sleep 0.05; done; echo kept > outputs/note; exit 7"
+    Path("src/say.sh").write_text(f"echo here; if test $RANK = 1; then touch {said}; exec sleep 600; fi; {first}")
     shown = io.BytesIO()
     try:
         run = start("sh say.sh", code="src")

@@ -112,15 +112,13 @@ class Cluster:
         match = wait_for(found, 120)
         return match[match.re.groups]
 
-    def executors(self) -> list[int]:
-        """The processes that have tasks of this process's session."""
+    def executors(self, application: str) -> list[int]:
+        """The processes that have tasks of a session; those of one that has ended may still be about to end."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 words = path.read_bytes().decode("utf-8", "replace").split("\0")
-                if any("CoarseGrainedExecutorBackend" in word for word in words) and any(
-                    str(self.folder) in word for word in os.readlink(path.parent / "cwd").split("\0")
-                ):
+                if any("CoarseGrainedExecutorBackend" in word for word in words) and application in words:
                     found.append(int(path.parent.name))
         return found
 

@@ -15,6 +15,7 @@ import pytest
 
 from jobsdk import JobFailed, MLClient, PyTorchDistribution, command
 from jobsdk import compute as computes
+from jobsdk.bootstrap import processes
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
 from tests.compute.collectives import DISTRIBUTIONS, check, job
@@ -81,10 +82,10 @@ def test_a_collective_runs(kind: str) -> None:
 @pytest.mark.usefixtures("session")
 def test_lines_come_while_the_job_runs_and_the_culprit_is_named(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    text = f'echo "here is $RANK"; [ "$RANK" = 2 ] || exec sleep 60; until [ -e {go} ]; do sleep 0.05; done; exit 7'
+    text = f'echo "here is $RANK"; [ "$RANK" = 2 ] || exec sleep 600; until [ -e {go} ]; do sleep 0.05; done; exit 7'
     run = submit(text)
     wait_for(lambda: logs(run) == {rank: f"here is {rank}\n" for rank in range(4)})
-    assert run.status == "Running"
+    wait_for(lambda: run.status == "Running")  # a log may come before the event
     go.touch()
     with pytest.raises(JobFailed, match="rank 2 on node 1"):
         run.result(200)
@@ -105,7 +106,7 @@ def test_ranks_are_without_jobsdk_and_have_what_was_added_to_the_session(session
 
 @pytest.mark.usefixtures("session")
 def test_it_is_cancelled_from_another_process() -> None:
-    run = submit("exec sleep 60")
+    run = submit("exec sleep 600")
     wait_for(lambda: run.status == "Running")
     subprocess.run([sys.executable, "-m", "jobsdk", "job", "cancel", run.name], check=True)
     run.wait(200)
@@ -128,7 +129,7 @@ def test_it_waits_for_room_and_says_so() -> None:
 
 @pytest.mark.usefixtures("session")
 def test_a_run_waits_for_the_slots_of_another() -> None:
-    first = submit("exec sleep 60", nodes=3)
+    first = submit("exec sleep 600", nodes=3)
     wait_for(lambda: first.status == "Running")
     second = submit("true")
     wait_for(lambda: "waits until Spark starts" in (second.folder.recorded_state().message or ""))
@@ -180,8 +181,11 @@ def test_the_check_says_what_there_is() -> None:
 
 
 def test_a_run_of_a_process_without_a_session_makes_its_own(work: Path, home: Path, cluster: Cluster) -> None:
+    said = work / "said"  # who fails first must not end the others before they have said anything
+    said.mkdir()
+    all_said = f"touch {said}/$RANK; until [ $(ls {said} | wc -l) = 4 ]; do sleep 0.05; done"
     (work / "job.yml").write_text(
-        "command: echo $CUDA_VISIBLE_DEVICES; [ $RANK = 0 ] || exit 9\ncompute: own\n"
+        f"command: echo $CUDA_VISIBLE_DEVICES; {all_said}; [ $RANK = 0 ] || exit 9\ncompute: own\n"
         "distribution: {type: pytorch, process_count_per_instance: 2}\n"
         "resources: {instance_count: 2, gpus_per_process: 1}\n"
     )
@@ -196,12 +200,23 @@ def test_a_run_of_a_process_without_a_session_makes_its_own(work: Path, home: Pa
     assert "rank" in str(run.folder.recorded_state().message)
 
 
-@pytest.mark.usefixtures("session")
-def test_a_lost_executor_ends_the_run(cluster: Cluster) -> None:
-    run = submit("exec sleep 60", nodes=4)
+def test_a_lost_executor_ends_the_run(cluster: Cluster, session: Any) -> None:
+    """That of node 0: how another one was lost node 0 may tell by what it has seen itself, before Spark says it."""
+    run = submit("exec sleep 600", nodes=4)
     wait_for(lambda: run.status == "Running")
-    os.kill(cluster.executors()[-1], signal.SIGKILL)
+    executors = cluster.executors(session.sparkContext.applicationId)
+    (executor,) = (pid for pid in executors if any(is_of_node_0(each, run) for each in processes.descendants(pid)))
+    os.kill(executor, signal.SIGKILL)
     run.wait(200)
     assert run.status == "Lost"
     assert "its executor was lost" in str(run.folder.recorded_state().message)
     wait_for(lambda: not left_behind(run))
+
+
+def is_of_node_0(pid: int, run: Run) -> bool:
+    """Whether a process is of the bootstrap of node 0 of a run, or of its ranks."""
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return b"JOBSDK_NODE_RANK=0\0" in environ and f"/jobsdk-{run.name}-".encode() in environ

@@ -87,7 +87,7 @@ def test_a_collective_runs() -> None:
 
 def test_it_is_cancelled() -> None:
     distribution = PyTorchDistribution(process_count_per_instance=2)
-    job = command(command="exec sleep 60", compute="server", instance_count=2, distribution=distribution)
+    job = command(command="exec sleep 600", compute="server", instance_count=2, distribution=distribution)
     run = MLClient().jobs.create_or_update(job)
     wait_for(lambda: run.status == "Running")
     run.cancel().wait(200)

@@ -81,7 +81,7 @@ def test_what_never_fits_is_told_at_once() -> None:
 
 
 def test_a_session_that_is_stopped_takes_its_runs_with_it(session: Any) -> None:
-    run = submit("exec sleep 60", 2)
+    run = submit("exec sleep 600", 2)
     wait_for(lambda: run.status == "Running")
     session.stop()
     run.wait(200)

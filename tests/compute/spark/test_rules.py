@@ -35,7 +35,7 @@ def _configured(work: Path) -> None:
     [
         ({"master": "head:7077"}, "master must be a master of Spark such as spark://HOST:7077"),
         ({"remote": "head:15002"}, "remote must be the address of a Spark Connect server"),
-        ({"master": "yarn", "remote": "sc://head"}, "it has either master or remote"),
+        ({"master": "yarn", "remote": "sc://head"}, "master and remote are given: one of both must go"),
         ({"conf": {"executor.memory": "8g"}}, "conf must be a mapping of Spark's settings"),
         ({"conf": {"spark.master": "yarn"}}, "conf has spark.master: set master of the compute"),
         ({"port": 0}, "port must be a number from 1 to 65535"),

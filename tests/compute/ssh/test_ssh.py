@@ -20,7 +20,9 @@ from jobsdk import JobFailed, MLClient, Output, PyTorchDistribution, command
 from jobsdk import compute as computes
 from jobsdk.bootstrap import claims
 from jobsdk.compute.remote import RemoteHost
+from jobsdk.compute.ssh import compute as ssh_compute
 from jobsdk.compute.ssh.compute import SshCompute
+from jobsdk.compute.ssh.hosts import ask
 from jobsdk.errors import ComputeError, JobsdkError
 from jobsdk.run import Run
 from jobsdk.runs import Pace
@@ -93,12 +95,14 @@ def start(text: str, nodes: int = 2, **fields: Any) -> Run:
 
 
 def sleeping(run: Run, ranks: int) -> None:
-    """Wait until every rank has said `up`."""
+    """Wait until every rank has said `up`, and the run is known to go on: a log may come before the event."""
     logs = [f"node-{rank // 2}/rank-{rank}.log" for rank in range(ranks)]
 
     def all_up() -> bool:
-        assert not run.state().is_terminal, run.report
-        return all((run.folder.logs / log).exists() and (run.folder.logs / log).read_text() for log in logs)
+        state = run.state()
+        assert not state.is_terminal, run.report
+        files = [run.folder.logs / log for log in logs]
+        return state.status == "Running" and all(file.exists() and file.read_text() for file in files)
 
     wait_for(all_up)
 
@@ -226,7 +230,7 @@ def test_setup_is_what_ranks_start_from(lab: Configure) -> None:
 def test_where_ranks_are_can_be_asked(lab: Configure) -> None:
     run = start("echo up; exec python -c 'import time; time.sleep(600)'", nodes=1)
     sleeping(run, 2)
-    wait_for(lambda: "2 ranks" in str(run.stacks()["groups"]))
+    wait_for(lambda: "2 ranks" in str(run.stacks(200)["groups"]))
     run.cancel().wait(200)
 
 
@@ -378,6 +382,20 @@ def test_the_check_says_what_is_there(lab: Configure) -> None:
     assert checks["h0 clock"].is_well
     assert not checks["nowhere.invalid"].is_well
     assert checks["nowhere.invalid"].fix
+
+
+def test_a_host_that_is_slow_to_answer_makes_no_clock_wrong(lab: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab(hosts=["h0", "nowhere.invalid"])
+
+    def late(host: RemoteHost, *given: Any, **more: Any) -> Any:
+        if host.name != "h0":
+            time.sleep(2)
+        return ask(host, *given, **more)
+
+    monkeypatch.setattr(ssh_compute, "ask", late)
+    monkeypatch.setattr(ssh_compute, "_MOST_CLOCK_DIFFERENCE", 0.01)
+    checks = {check.what: check for check in computes.resolve("lab").check()}
+    assert checks["h0 clock"].is_well, checks["h0 clock"].found
 
 
 # -- what is said before

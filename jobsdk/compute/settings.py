@@ -1,0 +1,30 @@
+"""The settings of a type of compute: their names, what they mean, and which values are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Setting(NamedTuple):
+    """What a setting means, what is wrong with a value ("" if nothing), and whether a job may set it too."""
+
+    meaning: str
+    wrong: Callable[[Any], str]
+    of_job: bool = True
+
+
+def meanings(settings: Mapping[str, Setting]) -> dict[str, str]:
+    return {name: setting.meaning for name, setting in settings.items()}
+
+
+def mistakes_in(known: Mapping[str, Setting], given: Mapping[str, Any], *, of_job: bool) -> Iterator[tuple[str, str]]:
+    """What is wrong in what is given, with `of_job` by a job: (setting, words)."""
+    from jobsdk.job.findings import no_setting_of_a_job
+
+    names = [name for name, setting in known.items() if setting.of_job or not of_job]
+    for name, value in given.items():
+        if name not in names:
+            yield str(name), no_setting_of_a_job(name, names)
+        elif why := known[name].wrong(value):
+            yield name, why if why.startswith(("has ", "needs ")) else f"{why}, not {value!r}"
