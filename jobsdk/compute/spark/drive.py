@@ -21,7 +21,7 @@ from jobsdk.compute.spark.task import Errand
 _LOOK = 0.5  # seconds between two looks at whether there is room
 _TELL = 2.0  # seconds without a task before it is told that they wait
 _LAST_WORDS = 30.0  # seconds, beside its grace time, that a cancelled job has before Spark ends its tasks
-_DRAINING = 5.0  # seconds for what tasks have sent, once Spark has ended them
+_DRAINING = 50  # looks of 0.1 s for what tasks have sent, once Spark has ended them; this process may stand still
 #: What Spark sets for Python workers, and what is not a user's own word on it.
 _OF_WORKERS = ("OMP_NUM_THREADS", "PYTHONUNBUFFERED")
 
@@ -95,14 +95,14 @@ class Drive:
 
     def _attend(self, running: Running, stack: contextlib.ExitStack) -> None:
         self._files = stack
-        since, over_since = time.monotonic(), float("inf")
+        since, silent = time.monotonic(), 0
         while True:
             heard = self._port.next(0.1)
             if heard is not None:
                 self._take(heard)
             elif running.is_over:
-                over_since = min(over_since, time.monotonic())
-                if self._offers.keys() <= self._gone or time.monotonic() > over_since + _DRAINING:
+                silent += 1
+                if self._offers.keys() <= self._gone or silent > _DRAINING:
                     return
             for request in self._hold.asked():
                 self._ask(request)
