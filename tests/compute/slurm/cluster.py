@@ -101,6 +101,25 @@ class SlurmCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
+        try:
+            with contextlib.suppress(subprocess.CalledProcessError):  # it may not even have come up
+                self.end_all_jobs()
+            wait_for(lambda: not self._steps())  # without a controller they would try to reach it for ever
+        finally:
+            self._end_daemons()
+
+    def _steps(self) -> list[str]:
+        """The processes in which Slurm looks after a step of a job."""
+        ours = f"SLURM_CONF={self.environ['SLURM_CONF']}".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_step = (path / "comm").read_text() == "slurmstepd\n"
+                if is_step and ours in (path / "environ").read_bytes().split(b"\0"):
+                    found.append(path.name)
+        return found
+
+    def _end_daemons(self) -> None:
         run = self.folder / "run"
         for pid in [_pid(run / f"slurmd.{node}.pid") for node in self.nodes] + [_pid(run / "slurmctld.pid")]:
             _end(pid)
