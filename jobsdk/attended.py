@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jobsdk.errors import JobsdkError
 
 if TYPE_CHECKING:
+    from jobsdk.logs import Shown
     from jobsdk.run import Run
 
 
@@ -21,15 +22,17 @@ def attend(start: Callable[[], Run]) -> Run:
     Ctrl-C, a notebook's interrupt and an output that takes nothing more end the run, and are raised when that has been
     done; a second Ctrl-C does not wait for it.
     """
-    from jobsdk.logs import Shown
-
-    shown, interrupts = Shown(), _Interrupts()
+    interrupts = _Interrupts()
     try:
         run = start()
     except BaseException:
         interrupts.release()
         raise
+    shown: Shown | None = None
     try:
+        from jobsdk.logs import Shown  # while the run starts
+
+        shown = Shown()
         interrupts.release()
         interrupts.repeat()
         run.logs(follow=True, shown=shown)
