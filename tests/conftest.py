@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,6 +114,24 @@ def require_deepspeed() -> str:
 def pytest_configure() -> None:
     # A shell starts background commands with SIGINT ignored, and what we start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What fails once in a thousand times is to say at once what its runs went through."""
+    report = yield
+    if report.when == "call" and report.failed:
+        arguments = getattr(item, "funcargs", {})
+        for folder in {arguments.get("tmp_path"), arguments.get("home")} - {None}:
+            for path in sorted(folder.rglob("events.jsonl"), key=os.path.getmtime)[-3:]:
+                report.sections.append((f"last events of {path.parent}", _tail(path, 40)))
+                for log in sorted(path.parent.glob("logs/**/*.log"))[:12]:
+                    report.sections.append((f"end of {log.relative_to(path.parent)}", _tail(log, 15)))
+    return report
+
+
+def _tail(path: Path, lines: int) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -89,9 +89,12 @@ def control_variables(address: str, port: int, token: bytes) -> Dict[str, str]:
     return {CONTROL: "%s %d" % (address, port), TOKEN: token.hex()}
 
 
-def command(plan: Dict[str, Any], facts: contract.Facts, node_rank: int) -> Optional[Tuple[List[str], Dict[str, str]]]:
+def command(
+    plan: Dict[str, Any], facts: contract.Facts, node_rank: int, files: str
+) -> Optional[Tuple[List[str], Dict[str, str]]]:
     """(argv, further environment) of the launcher on this node; None where this node starts none.
 
+    `files` is a folder of this node for what it keeps while it runs.
     Raises FileNotFoundError where the launcher is not installed.
     """
     if plan["distribution"]["type"] == "deepspeed":
@@ -102,7 +105,7 @@ def command(plan: Dict[str, Any], facts: contract.Facts, node_rank: int) -> Opti
         return None
     from . import mpirun
 
-    return mpirun.command(plan, facts)
+    return mpirun.command(plan, facts, files)
 
 
 def rank_and_size(environment: Dict[str, str]) -> Tuple[int, int]:

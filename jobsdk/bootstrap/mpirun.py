@@ -63,8 +63,11 @@ def identify(program: str) -> Launcher:
     return Launcher(family, program, " ".join(text[: number.end()].split()) if number else "of an unknown version")
 
 
-def command(plan: Dict[str, Any], facts: contract.Facts) -> Tuple[List[str], Dict[str, str]]:
-    """(argv, further environment) of the job's mpirun. Raises FileNotFoundError without one."""
+def command(plan: Dict[str, Any], facts: contract.Facts, files: str) -> Tuple[List[str], Dict[str, str]]:
+    """(argv, further environment) of the job's mpirun, which keeps its own files in the folder `files`.
+
+    Raises FileNotFoundError without one.
+    """
     wanted = plan["distribution"]["launcher"]
     launcher = find(wanted)
     if launcher is None:
@@ -78,11 +81,12 @@ def command(plan: Dict[str, Any], facts: contract.Facts) -> Tuple[List[str], Dic
     # By a name on PATH where each node has its own: neither Python nor the run's folder need be at the same place.
     ranks = [shims.RANK] if spans else launchers.rank_argv()
     if spans and len(set(facts.addresses)) == len(facts.addresses):  # else it starts those of node 0 by `ssh`, too
-        variables.update(on_node(facts, 0))
+        variables.update(on_node(plan, facts, 0, files))
     if launcher.family == HYDRA:
         return [launcher.program, *(_hydra(facts, variables) if spans else _HERE), "-n", size, *ranks], variables
     variables.update(open_mpi.ROOT)
     given = launchers.chosen(plan, facts)
+    variables.update(open_mpi.own_files(files, given))
     options = ["--oversubscribe", "--bind-to", "none", "-np", size]
     if spans:
         options += ["--hostfile", layout.hostfile(facts.run_dir), "--map-by", "slot", "--wdir", "/"]
@@ -115,12 +119,12 @@ def _hydra(facts: contract.Facts, variables: Dict[str, str]) -> List[str]:
     return [*ways, "-localhost", facts.addresses[0], *ranks]
 
 
-def on_node(facts: contract.Facts, node_rank: int) -> Dict[str, str]:
-    """Variables of mpirun's daemon on one node, and so of the ranks that it starts."""
+def on_node(plan: Dict[str, Any], facts: contract.Facts, node_rank: int, files: str) -> Dict[str, str]:
+    """Variables of mpirun's daemon on one node, and so of the ranks that it starts. `files`: for its own files."""
     variables = {launchers.NODE: str(node_rank), launchers.WORKING_DIR: os.getcwd()}
+    variables.update(open_mpi.own_files(files, launchers.chosen(plan, facts), daemon=True))
     if len(set(facts.addresses)) < len(facts.addresses):  # Open MPI 4's daemons would share files that they may not
-        folder = layout.shell(facts.run_dir, node_rank) + "/tmp"
-        variables.update({"OMPI_MCA_orte_tmpdir_base": folder, "OMPI_MCA_btl_vader_backing_directory": folder})
+        variables.update(dict.fromkeys(("OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"), files))
     elif facts.interface is not None:
         variables["FI_TCP_IFACE"] = facts.interface  # libfabric, under MPICH and Intel MPI
     return variables

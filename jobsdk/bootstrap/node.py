@@ -124,6 +124,8 @@ class NodeAgent:
         finally:
             processes.kill_descendants()
             self._leave_cluster()
+            if self._starter is not None:
+                self._starter.close()
             if self._shells is not None:
                 from . import shims
 
@@ -210,6 +212,8 @@ class NodeAgent:
     def _again(self, restart: int) -> None:
         """The job is started once more: be as new, and say so."""
         self._restart = restart
+        if self._starter is not None:
+            self._starter.close()
         self._shells_opened = 0
         self._begun = self._signalled = self._quiet = False
         self._deadline = self._stopped_at = self._starter = self._autopsy = self._shells = None

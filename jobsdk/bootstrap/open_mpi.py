@@ -14,6 +14,18 @@ ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 NO_SCHEDULERS = dict.fromkeys(("OMPI_MCA_ras", "PRTE_MCA_ras"), "^slurm,tm,lsf,gridengine,alps")
 
 
+def own_files(folder: str, given: Mapping[str, str], daemon: bool = False) -> Dict[str, str]:
+    """Where release 5's mpirun, or a `daemon` of it, keeps its own files; nothing where that is set in `given`.
+
+    By itself it takes a folder of /tmp with its process's number in its name. What was killed leaves it there, and
+    mpirun ends at once with "listener thread failed to start" when the kernel gives that number again.
+    """
+    if any(name.startswith("PRTE_MCA_prte_") and name.endswith("tmpdir_base") for name in given):
+        return {}
+    # The two names tell them apart: mpirun passes what it is told on to its daemons.
+    return {"PRTE_MCA_prte_%s_tmpdir_base" % ("remote" if daemon else "local"): folder}
+
+
 def settings(addresses: Sequence[str], given: Mapping[str, str], interface: Optional[str] = None) -> Dict[str, str]:
     """How it starts its daemons on the job's nodes; what is set in `given` stays as it is.
 

@@ -37,8 +37,8 @@ def are_of_use(plan: contract.Plan) -> bool:
 
 
 def write(place: Place) -> None:
-    """Make the folder of one node, in which its launchers may keep files too."""
-    os.makedirs(place.folder + "/tmp", exist_ok=True)
+    """Make the folder of one node."""
+    os.makedirs(place.folder, exist_ok=True)
     _write("%s/%s" % (place.folder, _CONTROL), json.dumps(place._asdict()), 0o600)
     for name, verb in _VERBS.items():
         own = " ".join(shlex.quote(word) for word in launchers.own_argv(verb))

@@ -43,6 +43,7 @@ class Starter:
         self._command = ""
         self._preload: Optional[Preload] = None
         self._refused = ""  # why none are forked
+        self._files = ""  # a folder for what MPI keeps while it runs
 
     def start(self, facts: contract.Facts) -> None:
         """Raises OSError where something cannot be started."""
@@ -64,6 +65,13 @@ class Starter:
             if not (self._plan.get("preload") and ranks and self._start_preloaded(ranks, facts)):
                 self._start_ranks(ranks)
 
+    def close(self) -> None:
+        """All that was started has ended."""
+        if self._files:
+            import shutil
+
+            shutil.rmtree(self._files, ignore_errors=True)
+
     def _ranks(self, facts: contract.Facts) -> List[Rank]:
         environment = contract.Contract(self._plan, facts)
         return [
@@ -83,13 +91,22 @@ class Starter:
             self._began(processes.start(argv, rank.environment, rank.log), rank.process, rank.log)
 
     def _start_launcher(self, facts: contract.Facts) -> None:
-        started = launchers.command(self._plan, facts, self._node_rank)
+        started = launchers.command(self._plan, facts, self._node_rank, self._own_files(facts))
         if started is None:
             return
         argv, extra = started
         environment = dict(self._of_launcher(facts), **extra)
         log = layout.launcher_log(facts.run_dir, self._node_rank, facts.restart_count)
         self._began(processes.start(argv, environment, log), None, log)
+
+    def _own_files(self, facts: contract.Facts) -> str:
+        """On this machine, as MPI maps some of them into memory, and of no other start, not even of a killed one."""
+        if not self._files and self._plan["distribution"]["type"] == "mpi":
+            place = launchers.chosen(self._plan, facts).get("TMPDIR") or "/tmp"
+            files = "%s/jobsdk-mpi-%s" % (place, os.urandom(8).hex())
+            os.makedirs(files, 0o700)
+            self._files = files
+        return self._files
 
     def _of_launcher(self, facts: contract.Facts) -> Dict[str, str]:
         """What a launcher finds on this node, and what it starts here from another one."""
@@ -114,7 +131,9 @@ class Starter:
         )
         if self._plan["distribution"]["launcher"] in ("direct", "deepspeed"):
             return dict(facts.inherited, **contract.Contract(self._plan, facts).of_node(self._node_rank))
-        return dict(self._of_launcher(facts), **mpirun.on_node(facts, self._node_rank))
+        return dict(
+            self._of_launcher(facts), **mpirun.on_node(self._plan, facts, self._node_rank, self._own_files(facts))
+        )
 
     # -- ranks that are forked from one process ------------------------------------------------------------------
 

@@ -68,8 +68,19 @@ class LocalRun:
         return path.read_text()
 
     def until(self, happened: Callable[[], Any]) -> Any:
-        """Wait for a condition; its value. Fails after two minutes."""
-        return wait_for(happened)
+        """Wait for a condition; its value. Fails after two minutes, or when the run has ended without it."""
+        ended: list[int] = []
+
+        def happened_or_ended() -> Any:
+            code = self.process.poll()  # before the last look
+            value = happened()
+            if not value and code is not None:
+                ended.append(code)
+            return value or ended
+
+        value = wait_for(happened_or_ended)
+        assert not ended, f"the run ended before with {ended[0]}"
+        return value
 
     def bootstrap_pid(self, node: int) -> int:
         self.until(lambda: len(self.events("rank_started")) >= 1 and self.events("started"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import contract, launchers, mpirun
+from jobsdk.bootstrap import contract, launchers, mpirun, procfs
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 from tests.conftest import Mpi
 
@@ -81,15 +82,16 @@ def test_each_family_is_called_in_its_own_words(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     program = install(tmp_path / "mpirun", "mpich")
     here = facts("/r", "127.0.0.1")
-    argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("mpirun")), here)
+    argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("mpirun")), here, "/f")
     assert argv == [program, *"-rmk user -launcher fork -n 2".split(), *launchers.rank_argv()]
     assert json.loads(variables.pop(launchers.MPIRUN)) == list(mpirun.identify(program))
     assert variables == {}
     install(tmp_path / "mpirun", "open-mpi-5")
-    argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("openmpi")), here)
+    argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("openmpi")), here, "/f")
     assert argv == [program, "--oversubscribe", "--bind-to", "none", "-np", "2", *launchers.rank_argv()]
     assert set(variables) == {
         launchers.MPIRUN, "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_ras", "PRTE_MCA_ras",
+        "PRTE_MCA_prte_local_tmpdir_base",
     }  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def test_over_several_nodes_hydra_starts_its_proxies_by_the_jobs_own_ssh(
     monkeypatch.setenv("PATH", str(tmp_path))
     program = install(tmp_path / "mpirun", "mpich")
     there = facts("/r", "10.0.0.4", "10.0.0.9")
-    argv, variables = mpirun.command(plan("true", distribution=distribution("hydra")), there)
+    argv, variables = mpirun.command(plan("true", distribution=distribution("hydra")), there, "/f")
     assert argv == [
         program, "-f", "/r/machinefile", "-rmk", "user", "-launcher", "ssh",
         "-launcher-exec", "/r/remote-shell/node-0/ssh", "-localhost", "10.0.0.4",
@@ -114,7 +116,7 @@ def test_over_several_nodes_open_mpi_is_told_in_the_words_of_4_and_of_5(
     monkeypatch.setenv("PATH", str(tmp_path))
     program = install(tmp_path / "mpirun", "open-mpi-5")
     job = plan("true", distribution=distribution("openmpi"), environment={"OMPI_MCA_btl_tcp_if_exclude": "lo"})
-    argv, variables = mpirun.command(job, facts("/r", "10.0.0.4", "10.0.0.9"))
+    argv, variables = mpirun.command(job, facts("/r", "10.0.0.4", "10.0.0.9"), "/f")
     assert argv == [
         program, "--oversubscribe", "--bind-to", "none", "-np", "4", "--hostfile", "/r/hostfile",
         "--map-by", "slot", "--wdir", "/", "-x", "JOBSDK_MPIRUN", "jobsdk-rank",
@@ -124,14 +126,22 @@ def test_over_several_nodes_open_mpi_is_told_in_the_words_of_4_and_of_5(
     assert variables["OMPI_MCA_oob_tcp_if_include"] == variables["PRTE_MCA_prte_if_include"] == "10.0.0.0/28"
     assert "OMPI_MCA_btl_tcp_if_include" not in variables, "the job has chosen otherwise"
     job = plan("true", distribution=distribution("openmpi"), network={"interface": "ib0"})
-    _, variables = mpirun.command(job, facts("/r", "10.0.0.4", "10.0.0.9"))
+    _, variables = mpirun.command(job, facts("/r", "10.0.0.4", "10.0.0.9"), "/f")
     assert {value for name, value in variables.items() if "if_include" in name} == {"ib0"}, "the compute's own"
 
 
 def test_where_nodes_share_a_machine_each_daemon_has_files_of_its_own() -> None:
-    one, other = (mpirun.on_node(facts("/r", "127.0.0.1", "127.0.0.1"), node) for node in (0, 1))
+    job, here = plan("true", distribution=distribution("openmpi")), facts("/r", "127.0.0.1", "127.0.0.1")
+    daemons = [mpirun.on_node(job, here, node, f"/f{node}") for node in (0, 1)]
     for name in ("OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"):
-        assert (one[name], other[name]) == ("/r/remote-shell/node-0/tmp", "/r/remote-shell/node-1/tmp")
+        assert [daemon[name] for daemon in daemons] == ["/f0", "/f1"]
+
+
+def test_who_says_where_open_mpi_keeps_its_files_is_obeyed() -> None:
+    there = facts("/r", "10.0.0.4", "10.0.0.9")
+    for said, tmpdirs in (({}, {"PRTE_MCA_prte_remote_tmpdir_base"}), ({"PRTE_MCA_prte_tmpdir_base": "/s"}, set())):
+        job = plan("true", distribution=distribution("openmpi"), environment=said)
+        assert {name for name in mpirun.on_node(job, there, 1, "/f") if "tmpdir" in name} == tmpdirs
 
 
 def test_open_mpi_5_starts_all_ranks_from_one_node_where_nodes_share_a_machine() -> None:
@@ -185,6 +195,31 @@ def test_a_rank_that_fails_while_others_wait_for_it(tmp_path: Path, mpi: Mpi, en
     assert (report["status"], report["cause"]["rank"], report["cause"]["node"]) == ("Failed", 2, 1)
     assert code == 7 or report["message"].endswith("ValueError: a bad sample")
     assert processes_of(run.folder) == []
+
+
+def test_open_mpi_keeps_its_files_where_no_other_start_finds_them(tmp_path: Path, openmpi: Mpi) -> None:
+    """They stay in /tmp under the number of a process when that is killed, and the next of that number ends at once."""
+    scratch = tmp_path / "scratch"
+    job = plan("exec sleep 600", distribution=distribution(openmpi.launcher), environment={"TMPDIR": str(scratch)})
+    run = LocalRun(tmp_path / "r", job, PATH=path_of(openmpi))
+    run.until(lambda: len(run.events("rank_started")) == 4)
+    (files,) = (node for node in scratch.iterdir() if list(node.glob("ompi.*")))
+    assert files.name.startswith("jobsdk-mpi-")
+    (launcher,) = (pid for pid in processes_of(run.folder) if "--oversubscribe" in procfs.words(pid))
+    os.kill(launcher, signal.SIGKILL)
+    assert run.wait() == 137
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_what_mpi_keeps_goes_when_the_job_ends(tmp_path: Path, mpi: Mpi, restarts: int) -> None:
+    scratch = tmp_path / "scratch"
+    job = plan("exit 7", distribution=distribution(mpi.launcher), environment={"TMPDIR": str(scratch)})
+    job["restarts"].update(max=restarts)
+    run = LocalRun(tmp_path / "r", job, PATH=path_of(mpi))
+    assert run.wait() == 7
+    assert len(run.report()["restarts"]) == restarts
+    assert not [path for path in scratch.iterdir() if path.name.startswith("jobsdk-mpi-")]
 
 
 def path_of(mpi: Mpi) -> str:
