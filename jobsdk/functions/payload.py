@@ -61,6 +61,7 @@ def stage(payload: Payload, code: Path | None) -> Path:
     for old in gone:
         shutil.rmtree(old, ignore_errors=True)
     partly = store / f"{folder.name}.{os.getpid()}.{threading.get_ident()}.part"
+    shutil.rmtree(partly, ignore_errors=True)  # of one that was killed: a container's processes have the same numbers
     try:
         if code is not None:
             from jobsdk import snapshot

@@ -126,13 +126,14 @@ def keep(source: Any, here: Context, step: int, name: Optional[str] = None) -> C
         fix = "name a folder that the ranks can write: storage_path, or JOBSDK_STORAGE_PATH"
         raise TrainError("no checkpoint can be kept in %s: %s. Fix: %s" % (folder, error.strerror, fix)) from error
     if path != target:
+        import shutil
+
         partly = os.path.join(folder, ".partly-%d-%d" % (here.rank, os.getpid()))
+        shutil.rmtree(partly, ignore_errors=True)  # a container's processes have the same numbers at each start
         try:
             _copy(path, partly)
             _put(partly, target)
         finally:
-            import shutil
-
             shutil.rmtree(partly, ignore_errors=True)
     part = {"order": index, "step": step, "world": here.world_size, "job": _job(here), "restart": here.restart_count}
     os.makedirs(os.path.join(folder, _PARTS, name), exist_ok=True)

@@ -168,6 +168,16 @@ def test_a_copy_that_fails_leaves_nothing(be: Any, tmp_path: Path, monkeypatch: 
     assert get_checkpoint() is None
 
 
+def test_what_a_killed_process_of_the_same_number_has_copied_is_not_taken(be: Any, tmp_path: Path) -> None:
+    be(1)
+    partly = tmp_path / f"run/outputs/default/checkpoints/.partly-1-{os.getpid()}"
+    partly.mkdir(parents=True)
+    (partly / "of-another").write_text("x")
+    report({}, folder(tmp_path, model="y"))
+    (kept,) = (path for path in partly.parent.iterdir() if path.name != ".parts")
+    assert [path.name for path in kept.iterdir()] == ["model"]
+
+
 def test_rays_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = folder(tmp_path, model="x")
     assert made.get_metadata() == {}
