@@ -68,18 +68,17 @@ class LocalRun:
         return path.read_text()
 
     def until(self, happened: Callable[[], Any]) -> Any:
-        """Wait for a condition; its value. Fails after two minutes, or when the run has ended without it."""
-        ended: list[int] = []
+        """Wait for a condition; its value. Fails after two minutes, or earlier where the run has long ended without."""
+        ended: list[float] = []
+        too_late = object()
 
         def happened_or_ended() -> Any:
-            code = self.process.poll()  # before the last look
-            value = happened()
-            if not value and code is not None:
-                ended.append(code)
-            return value or ended
+            if not ended and self.process.poll() is not None:
+                ended.append(time.monotonic())
+            return happened() or (too_late if ended and time.monotonic() - ended[0] > 30 else None)
 
         value = wait_for(happened_or_ended)
-        assert not ended, f"the run ended before with {ended[0]}"
+        assert value is not too_late, f"the run ended before with {self.process.returncode}"
         return value
 
     def bootstrap_pid(self, node: int) -> int:
