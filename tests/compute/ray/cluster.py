@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from jobsdk.bootstrap import network
 from tests.bootstrap.runs import wait_for
 
 #: Ray keeps every loopback address but 127.0.0.1, in whose place it takes the machine's own.
@@ -38,7 +39,7 @@ class RayCluster:
         path = os.path.dirname(sys.executable) + os.pathsep + self._environ["PATH"]  # where a job finds `python`
         self._environ.update(self.environment, PATH=path)
         self._folder = folder
-        port, dashboard, client = free_ports(3)
+        port, dashboard, client = network.free_ports(3, HEAD)
         self.address, self.api = f"{HEAD}:{port}", f"http://{HEAD}:{dashboard}"
         self.client = f"ray://{HEAD}:{client}"
         self.processes = {
@@ -93,17 +94,6 @@ class RayCluster:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         shutil.rmtree(self._tmp, ignore_errors=True)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((HEAD, 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def _is_open(host: str, port: int) -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 from jobsdk import MLClient, PyTorchDistribution, command
 from jobsdk import compute as computes
+from jobsdk.bootstrap import network
 from tests.bootstrap.runs import wait_for
 from tests.compute.collectives import check, job
 from tests.compute.spark.cluster import LOOPBACK, require_spark, stop
@@ -38,9 +39,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with four task slots."""
     home, folder = require_spark(), tmp_path_factory.mktemp("connect")
     require_connect()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = network.free_ports(1)
     conf = {**LOOPBACK, "spark.connect.grpc.binding.port": port, "spark.connect.grpc.binding.address": "127.0.0.1"}
     given = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     argv = [
