@@ -295,10 +295,13 @@ def test_who_is_interrupted_goes_on_where_it_stopped(run: RunFolder, tail: int |
     run.append_event("warning", message="it is wide")
     end(run)
     Follower(run, then, view).follow()
-    assert first.getvalue() + then.getvalue() == {
-        None: b"[rank 0] one\n[rank 0] two\n[rank 0] three\n[rank 0] four\n",
-        2: b"[rank 0] two\n[rank 0] three\n[rank 0] four\n",
-    }[tail]
+    assert (
+        first.getvalue() + then.getvalue()
+        == {
+            None: b"[rank 0] one\n[rank 0] two\n[rank 0] three\n[rank 0] four\n",
+            2: b"[rank 0] two\n[rank 0] three\n[rank 0] four\n",
+        }[tail]
+    )
     assert said == ["mind the gap", "it is wide"]
 
 

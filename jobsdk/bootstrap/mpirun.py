@@ -81,7 +81,7 @@ def command(plan: Dict[str, Any], facts: contract.Facts, files: str) -> Tuple[Li
     # By a name on PATH where each node has its own: neither Python nor the run's folder need be at the same place.
     ranks = [shims.RANK] if spans else launchers.rank_argv()
     if spans and len(set(facts.addresses)) == len(facts.addresses):  # else it starts those of node 0 by `ssh`, too
-        variables.update(on_node(plan, facts, 0, files))
+        variables.update(_on_node(facts, 0, files))
     if launcher.family == HYDRA:
         return [launcher.program, *(_hydra(facts, variables) if spans else _HERE), "-n", size, *ranks], variables
     variables.update(open_mpi.ROOT)
@@ -119,10 +119,15 @@ def _hydra(facts: contract.Facts, variables: Dict[str, str]) -> List[str]:
     return [*ways, "-localhost", facts.addresses[0], *ranks]
 
 
-def on_node(plan: Dict[str, Any], facts: contract.Facts, node_rank: int, files: str) -> Dict[str, str]:
-    """Variables of mpirun's daemon on one node, and so of the ranks that it starts. `files`: for its own files."""
+def of_daemon(plan: Dict[str, Any], facts: contract.Facts, node_rank: int, files: str) -> Dict[str, str]:
+    """Variables of mpirun's daemon on one node, which keeps its own files in the folder `files`."""
+    own_files = open_mpi.own_files(files, launchers.chosen(plan, facts), daemon=True)
+    return dict(_on_node(facts, node_rank, files), **own_files)
+
+
+def _on_node(facts: contract.Facts, node_rank: int, files: str) -> Dict[str, str]:
+    """Variables of what starts ranks on one node, and so of the ranks."""
     variables = {launchers.NODE: str(node_rank), launchers.WORKING_DIR: os.getcwd()}
-    variables.update(open_mpi.own_files(files, launchers.chosen(plan, facts), daemon=True))
     if len(set(facts.addresses)) < len(facts.addresses):  # Open MPI 4's daemons would share files that they may not
         variables.update(dict.fromkeys(("OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"), files))
     elif facts.interface is not None:

@@ -22,7 +22,7 @@ def own_files(folder: str, given: Mapping[str, str], daemon: bool = False) -> Di
     """
     if any(name.startswith("PRTE_MCA_prte_") and name.endswith("tmpdir_base") for name in given):
         return {}
-    # The two names tell them apart: mpirun passes what it is told on to its daemons.
+    # The two names tell them apart: mpirun passes on what it is told, and its daemons prefer that to their own.
     return {"PRTE_MCA_prte_%s_tmpdir_base" % ("remote" if daemon else "local"): folder}
 
 

@@ -131,9 +131,8 @@ class Starter:
         )
         if self._plan["distribution"]["launcher"] in ("direct", "deepspeed"):
             return dict(facts.inherited, **contract.Contract(self._plan, facts).of_node(self._node_rank))
-        return dict(
-            self._of_launcher(facts), **mpirun.on_node(self._plan, facts, self._node_rank, self._own_files(facts))
-        )
+        of_daemon = mpirun.of_daemon(self._plan, facts, self._node_rank, self._own_files(facts))
+        return dict(self._of_launcher(facts), **of_daemon)
 
     # -- ranks that are forked from one process ------------------------------------------------------------------
 

@@ -112,6 +112,21 @@ def test_nothing_is_left_when_a_bootstrap_is_killed(start: Callable[..., Cluster
     assert run.wait() == [125, -9]
 
 
+def test_each_daemon_keeps_its_files_in_its_own_nodes_folder(
+    start: Callable[..., ClusterRun], openmpi: Mpi, tmp_path: Path
+) -> None:
+    job = mpi_plan(openmpi, "exec sleep 600", grace_s=1.0)
+    job["environment"]["TMPDIR"] = str(tmp_path / "scratch")
+    run = start(job, PATH=path_of(openmpi))
+    wait_for(lambda: len(run.events("rank_started")) == 4)
+    folders = [sorted(path.name.split(".")[0] for path in node.iterdir()) for node in (tmp_path / "scratch").iterdir()]
+    assert sorted(folders) == [["ompi"], ["prted"]]
+    for node in run.nodes:
+        node.send_signal(signal.SIGINT)
+    run.wait()
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
 def test_nothing_is_left_when_mpirun_is_killed(start: Callable[..., ClusterRun], mpi: Mpi) -> None:
     run = start(mpi_plan(mpi, "exec sleep 600", grace_s=1.0), PATH=path_of(mpi))
     wait_for(lambda: len(run.events("rank_started")) == 4)

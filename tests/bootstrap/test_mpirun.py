@@ -125,6 +125,7 @@ def test_over_several_nodes_open_mpi_is_told_in_the_words_of_4_and_of_5(
     assert variables["OMPI_MCA_plm_rsh_num_concurrent"] == "2", "fewer than there are daemons end in a crash"
     assert variables["OMPI_MCA_oob_tcp_if_include"] == variables["PRTE_MCA_prte_if_include"] == "10.0.0.0/28"
     assert "OMPI_MCA_btl_tcp_if_include" not in variables, "the job has chosen otherwise"
+    assert {name for name in variables if "tmpdir" in name} == {"PRTE_MCA_prte_local_tmpdir_base"}, "not the daemons'"
     job = plan("true", distribution=distribution("openmpi"), network={"interface": "ib0"})
     _, variables = mpirun.command(job, facts("/r", "10.0.0.4", "10.0.0.9"), "/f")
     assert {value for name, value in variables.items() if "if_include" in name} == {"ib0"}, "the compute's own"
@@ -132,7 +133,7 @@ def test_over_several_nodes_open_mpi_is_told_in_the_words_of_4_and_of_5(
 
 def test_where_nodes_share_a_machine_each_daemon_has_files_of_its_own() -> None:
     job, here = plan("true", distribution=distribution("openmpi")), facts("/r", "127.0.0.1", "127.0.0.1")
-    daemons = [mpirun.on_node(job, here, node, f"/f{node}") for node in (0, 1)]
+    daemons = [mpirun.of_daemon(job, here, node, f"/f{node}") for node in (0, 1)]
     for name in ("OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"):
         assert [daemon[name] for daemon in daemons] == ["/f0", "/f1"]
 
@@ -141,7 +142,7 @@ def test_who_says_where_open_mpi_keeps_its_files_is_obeyed() -> None:
     there = facts("/r", "10.0.0.4", "10.0.0.9")
     for said, tmpdirs in (({}, {"PRTE_MCA_prte_remote_tmpdir_base"}), ({"PRTE_MCA_prte_tmpdir_base": "/s"}, set())):
         job = plan("true", distribution=distribution("openmpi"), environment=said)
-        assert {name for name in mpirun.on_node(job, there, 1, "/f") if "tmpdir" in name} == tmpdirs
+        assert {name for name in mpirun.of_daemon(job, there, 1, "/f") if "tmpdir" in name} == tmpdirs
 
 
 def test_open_mpi_5_starts_all_ranks_from_one_node_where_nodes_share_a_machine() -> None:
