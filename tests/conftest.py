@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from jobsdk.bootstrap import procfs
+from tests.bootstrap.runs import carrying
 from tests.extensions import compiled
 
 _REPOSITORY = Path(__file__).parent.parent
@@ -123,11 +125,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.when == "call" and report.failed:
         arguments = getattr(item, "funcargs", {})
         for folder in {arguments.get("tmp_path"), arguments.get("home")} - {None}:
-            for path in sorted(folder.rglob("events.jsonl"), key=os.path.getmtime)[-3:]:
-                report.sections.append((f"last events of {path.parent}", _tail(path, 40)))
-                for log in sorted(path.parent.glob("logs/**/*.log"))[:12]:
-                    report.sections.append((f"end of {log.relative_to(path.parent)}", _tail(log, 15)))
+            with contextlib.suppress(OSError):  # what it has left running may take files away
+                report.sections += _of_runs(folder)
     return report
+
+
+def _of_runs(folder: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(folder.rglob("events.jsonl"), key=os.path.getmtime)[-3:]:
+        yield f"last events of {path.parent}", _tail(path, 40)
+        for log in sorted(path.parent.glob("logs/**/*.log"))[:12]:
+            yield f"end of {log.relative_to(path.parent)}", _tail(log, 15)
 
 
 def _tail(path: Path, lines: int) -> str:
@@ -159,18 +166,7 @@ def _after_grace(folder: Path, seconds: float) -> dict[int, str]:
 
 
 def _processes_of(folder: Path) -> dict[int, str]:
-    """Processes that carry this JOBSDK_HOME (Linux only; elsewhere none), each with its command line."""
-    mark = f"JOBSDK_HOME={folder}".encode()
-    found = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            environment = Path("/proc", name, "environ").read_bytes()
-            line = Path("/proc", name, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:  # it has ended, or is somebody else's
-            continue
-        # Python's own resource tracker stays until the interpreter that started it ends.
-        if mark in environment.split(b"\0") and "multiprocessing.resource_tracker" not in line:
-            found[int(name)] = line
-    return found
+    """Processes that carry this JOBSDK_HOME, each with its command line."""
+    found = {pid: " ".join(procfs.words(pid)) for pid in carrying(f"JOBSDK_HOME={folder}") if pid != os.getpid()}
+    # Python's own resource tracker stays until the interpreter that started it ends.
+    return {pid: line for pid, line in found.items() if "multiprocessing.resource_tracker" not in line}

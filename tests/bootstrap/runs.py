@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jobsdk.bootstrap import procfs
 from jobsdk.bootstrap.archive import command
 
 PYTORCH = {"type": "pytorch", "processes": 2, "launcher": "direct"}
@@ -122,14 +124,14 @@ def remove_cgroup(folder: Path) -> None:
 
 def processes_of(folder: Path) -> list[int]:
     """Living processes that were started for the run in `folder`."""
+    return carrying(f"JOBSDK_RUN_DIR={folder}")
+
+
+def carrying(variable: str) -> list[int]:
+    """Living processes that were started with this `NAME=value` in their environment (Linux only; elsewhere none)."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                environ = (entry / "environ").read_bytes().split(b"\0")
-                zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-            except OSError:
-                continue
-            if f"JOBSDK_RUN_DIR={folder}".encode() in environ and not zombie:
-                found.append(int(entry.name))
+    for pid in procfs.table():
+        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+            if variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
     return found

@@ -13,9 +13,9 @@ import socket
 import subprocess
 from pathlib import Path
 
-from jobsdk.bootstrap import network
+from jobsdk.bootstrap import network, procfs
 from tests.bootstrap.namespaces import Hosts
-from tests.bootstrap.runs import wait_for
+from tests.bootstrap.runs import carrying, wait_for
 from tests.conftest import _require
 
 GPUS = 2  # of each node
@@ -108,16 +108,10 @@ class SlurmCluster:
         finally:
             self._end_daemons()
 
-    def _steps(self) -> list[str]:
+    def _steps(self) -> list[int]:
         """The processes in which Slurm looks after a step of a job."""
-        ours = f"SLURM_CONF={self.environ['SLURM_CONF']}".encode()
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                is_step = (path / "comm").read_text() == "slurmstepd\n"
-                if is_step and ours in (path / "environ").read_bytes().split(b"\0"):
-                    found.append(path.name)
-        return found
+        ours, everything = carrying(f"SLURM_CONF={self.environ['SLURM_CONF']}"), procfs.table()
+        return [pid for pid in ours if pid in everything and everything[pid].name == "slurmstepd"]
 
     def _end_daemons(self) -> None:
         run = self.folder / "run"
