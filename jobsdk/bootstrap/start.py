@@ -102,10 +102,13 @@ class Starter:
     def _own_files(self, facts: contract.Facts) -> str:
         """On this machine, as MPI maps some of them into memory, and of no other start, not even of a killed one."""
         if not self._files and self._plan["distribution"]["type"] == "mpi":
-            place = launchers.chosen(self._plan, facts).get("TMPDIR") or "/tmp"
-            files = "%s/jobsdk-mpi-%s" % (place, os.urandom(8).hex())
-            os.makedirs(files, 0o700)
-            self._files = files
+            place, name = launchers.chosen(self._plan, facts).get("TMPDIR") or "/tmp", os.urandom(8).hex()
+            self._files = "%s/jobsdk-mpi-%s" % (place, name)
+            try:
+                os.makedirs(self._files, 0o700)
+            except OSError:  # not every MPI needs it
+                self._files = "%s/%s" % (layout.shell(facts.run_dir, self._node_rank), name)
+                os.makedirs(self._files, 0o700)
         return self._files
 
     def _of_launcher(self, facts: contract.Facts) -> Dict[str, str]:

@@ -223,5 +223,17 @@ def test_what_mpi_keeps_goes_when_the_job_ends(tmp_path: Path, mpi: Mpi, restart
     assert not [path for path in scratch.iterdir() if path.name.startswith("jobsdk-mpi-")]
 
 
+@pytest.mark.parametrize("which", ["openmpi", "mpich"])  # Open MPI 4's mpirun ends, and says itself why
+def test_without_a_folder_for_temporary_files_mpi_keeps_its_own_with_the_run(
+    tmp_path: Path, which: str, request: pytest.FixtureRequest
+) -> None:
+    mpi = request.getfixturevalue(which)
+    (tmp_path / "no-folder").touch()
+    job = plan("true", distribution=distribution(mpi.launcher), environment={"TMPDIR": f"{tmp_path}/no-folder"})
+    run = LocalRun(tmp_path / "r", job, PATH=path_of(mpi))
+    assert run.wait() == 0, run.report()
+    assert sorted(path.name for path in run.folder.glob("remote-shell/node-?/*") if path.is_dir()) == []
+
+
 def path_of(mpi: Mpi) -> str:
     return os.pathsep.join([mpi.folder, os.environ["PATH"]])
