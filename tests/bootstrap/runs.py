@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import subprocess
@@ -105,21 +104,6 @@ def wait_for(happened: Callable[[], Any], seconds: float = 120.0) -> Any:
             return value
         time.sleep(0.01)
     raise AssertionError(f"did not happen within {seconds} s")
-
-
-def remove_cgroup(folder: Path) -> None:
-    """A process that is just ending is still in its group."""
-
-    def is_removed() -> bool:
-        try:
-            folder.rmdir()
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            return False
-        return True
-
-    wait_for(is_removed)
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -45,6 +45,7 @@ def test_one_node_alone_is_not_measured(tmp_path: Path) -> None:
     assert result(run.folder)["bandwidth"] is None
 
 
+@pytest.mark.engine("network")
 def test_a_slow_host_is_named_beside_what_torch_reaches(tmp_path: Path) -> None:
     with Hosts(tmp_path, 2) as hosts:
         hosts.slow(1, "40mbit")
@@ -61,6 +62,7 @@ def test_a_slow_host_is_named_beside_what_torch_reaches(tmp_path: Path) -> None:
     assert re.fullmatch(r"torch's all-reduce \(gloo, .*\) between 2 nodes: \d+ Mbit/s of 10 Gbit/s .*", reduced.text)
 
 
+@pytest.mark.engine("network")
 def test_a_pair_that_does_not_connect_is_not_measured(tmp_path: Path) -> None:
     with Hosts(tmp_path, 3) as hosts:
         hosts.ip(1, "route", "add", "blackhole", hosts.address(2))
@@ -140,6 +142,7 @@ def test_torch_is_used_where_all_have_it_and_nccl_where_all_have_gpus() -> None:
     assert backend_for({0: full, 1: {"packages": {}}}) is None
 
 
+@pytest.mark.engine("network")
 def test_an_mtu_below_that_of_the_compute_is_told(tmp_path: Path) -> None:
     with Hosts(tmp_path, 2) as hosts:
         found = on_hosts(hosts, tmp_path / "r", 2, network={"mtu": 9000})

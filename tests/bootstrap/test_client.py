@@ -255,6 +255,7 @@ loop.run()
 """
 
 
+@pytest.mark.engine("faketime")
 @pytest.mark.parametrize("wrong", [-300.0, 0.0, 90.5])
 def test_a_wrong_clock_is_measured_when_joining(server: Server, wrong: float, tmp_path: Path) -> None:
     told: dict[str, float] = {"trip": 9.9}

@@ -12,7 +12,7 @@ import pytest
 
 from jobsdk.bootstrap import causes, evidence
 from tests.bootstrap.endings import python
-from tests.bootstrap.runs import remove_cgroup
+from tests.cgroups import memory_cgroup
 
 LIMIT = 64 << 20
 #: Waits for a line, so that its cgroup can be set and read first.
@@ -21,16 +21,9 @@ EATS = "import sys; sys.stdin.readline(); x = bytearray(400 << 20)"
 
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
-    """A memory cgroup with a limit, of the version that this machine has."""
-    first = Path("/sys/fs/cgroup/memory")
-    folder = (first if first.exists() else Path("/sys/fs/cgroup")) / f"jobsdk-test-{os.getpid()}"
-    folder.mkdir()
-    names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max", "memory.swap.max"]
-    for name in names:  # without swap, or it would be used up first
-        if (folder / name).exists():
-            (folder / name).write_text("0" if name == "memory.swap.max" else str(LIMIT))
-    yield folder
-    remove_cgroup(folder)
+    """A memory cgroup with a limit."""
+    with memory_cgroup(LIMIT) as folder:
+        yield folder
 
 
 @pytest.fixture

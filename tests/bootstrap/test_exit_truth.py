@@ -5,6 +5,7 @@ State, exit code, class and place of the cause; and never success. A scheduler, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -15,8 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from jobsdk.bootstrap.archive import command
+from tests.cgroups import memory_cgroup
 
-from .runs import LocalRun, plan, processes_of, remove_cgroup
+from .runs import LocalRun, plan, processes_of
 
 DISTRIBUTIONS: dict[str, dict[str, Any]] = {
     "pytorch": {"type": "pytorch", "processes": 2, "launcher": "direct"},
@@ -88,20 +90,26 @@ FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def cgroup() -> Any:
-    """A memory cgroup of 400 MiB."""
-    folder = Path(f"/sys/fs/cgroup/memory/jobsdk-truth-{os.getpid()}")
-    folder.mkdir()
-    (folder / "memory.limit_in_bytes").write_text(str(400 << 20))
-    yield folder
-    remove_cgroup(folder)
+_LIMIT = 400 << 20
+_ROWS = [
+    pytest.param(
+        fault,
+        id=fault.name.replace(" ", "-"),
+        marks=[pytest.mark.engine("cgroup")] if fault.name == "memory" else [],
+    )
+    for fault in FAULTS
+]
+_KINDS = [pytest.param(name, marks=[pytest.mark.framework("mpi")] if name == "mpi" else []) for name in DISTRIBUTIONS]
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name.replace(" ", "-") for fault in FAULTS])
-def test_truth(tmp_path: Path, cgroup: Path, fault: Fault, distribution: str, nodes: int) -> None:
+@pytest.mark.parametrize("distribution", _KINDS)
+@pytest.mark.parametrize("fault", _ROWS)
+def test_truth(
+    tmp_path: Path, fault: Fault, distribution: str, nodes: int, may_leave_files: Callable[[], None]
+) -> None:
+    if fault.do is kill_last_node:
+        may_leave_files()
     shape = dict(DISTRIBUTIONS[distribution])
     if distribution == "tensorflow":
         shape["workers"] = nodes
@@ -111,9 +119,16 @@ def test_truth(tmp_path: Path, cgroup: Path, fault: Fault, distribution: str, no
     text = f"exec python {script} {fault.name.split()[0]} {last} {folder}"
     work = tmp_path / "work"
     argv = command("local", str(folder))
-    if fault.name == "memory":
-        argv = ["sh", "-c", 'echo $$ > "$0"/cgroup.procs; exec "$@"', str(cgroup), *argv]
-    run = LocalRun(folder, plan(text, nodes, shape, **fault.plan), argv, work, fault.name == "no working folder")
+    with contextlib.ExitStack() as stack:
+        if fault.name == "memory":
+            cgroup = stack.enter_context(memory_cgroup(_LIMIT))
+            argv = ["sh", "-c", 'echo $$ > "$0"/cgroup.procs; exec "$@"', str(cgroup), *argv]
+        the_plan = plan(text, nodes, shape, **fault.plan)
+        _check(fault, nodes, last, LocalRun(folder, the_plan, argv, work, fault.name == "no working folder"))
+
+
+def _check(fault: Fault, nodes: int, last: int, run: LocalRun) -> None:
+    folder = run.folder
     if fault.do is kill_last_node or fault.do is take_last_node or fault.do is cancel:
         run.until(lambda: len(list(folder.glob("up-*"))) == last + 1)
     fault.do(run, nodes)

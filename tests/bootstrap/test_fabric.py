@@ -155,6 +155,7 @@ def on_two_hosts(folder: Path, machines: list[Path | None], network: dict[str, A
     return said, [event["message"] for event in events if event["event"] == "warning"]
 
 
+@pytest.mark.engine("network")
 def test_a_node_without_infiniband_turns_it_off_on_the_one_that_has_it(tmp_path: Path) -> None:
     machine = device(tmp_path / "m", "mlx5_0")
     said, warnings = on_two_hosts(tmp_path / "r", [machine, None], {"infiniband": True})
@@ -162,6 +163,7 @@ def test_a_node_without_infiniband_turns_it_off_on_the_one_that_has_it(tmp_path:
     assert warnings == [OFF + "node 1 (h1) has no InfiniBand device with an active port"]
 
 
+@pytest.mark.engine("network")
 def test_devices_that_all_nodes_have_are_used_by_all(tmp_path: Path) -> None:
     machines: list[Path | None] = [device(tmp_path / name, "mlx5_0") for name in ("a", "b")]
     said, warnings = on_two_hosts(tmp_path / "r", machines, {"ib_devices": ["mlx5_0"]})

@@ -223,7 +223,8 @@ def test_what_mpi_keeps_goes_when_the_job_ends(tmp_path: Path, mpi: Mpi, restart
     assert not [path for path in scratch.iterdir() if path.name.startswith("jobsdk-mpi-")]
 
 
-@pytest.mark.parametrize("which", ["openmpi", "mpich"])  # Open MPI 4's mpirun ends, and says itself why
+# Open MPI 4's mpirun ends, and says itself why.
+@pytest.mark.parametrize("which", ["openmpi", pytest.param("mpich", marks=pytest.mark.engine("mpich"))])
 def test_without_a_folder_for_temporary_files_mpi_keeps_its_own_with_the_run(
     tmp_path: Path, which: str, request: pytest.FixtureRequest
 ) -> None:

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from jobsdk.bootstrap import network
 from jobsdk.bootstrap.archive import command
 from tests.bootstrap.namespaces import Hosts
@@ -122,6 +124,7 @@ def test_outside_a_job_it_says_what_is_missing(tmp_path: Path) -> None:
 # -- on hosts of their own ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.engine("network")
 def test_hosts_that_reach_each_other(tmp_path: Path) -> None:
     with Hosts(tmp_path, 3) as hosts:
         found = on_hosts(hosts, tmp_path / "r", 3)
@@ -131,6 +134,7 @@ def test_hosts_that_reach_each_other(tmp_path: Path) -> None:
     assert found["nodes"]["2"]["facts"]["host"] == "h2"
 
 
+@pytest.mark.engine("network")
 def test_a_pair_without_a_way_is_named_with_the_reason_at_both_ends(tmp_path: Path) -> None:
     with Hosts(tmp_path, 3) as hosts:
         hosts.ip(1, "route", "add", "blackhole", hosts.address(2))
@@ -144,6 +148,7 @@ def test_a_pair_without_a_way_is_named_with_the_reason_at_both_ends(tmp_path: Pa
     assert "connect matrix 4/6 ok" in found["summary"]
 
 
+@pytest.mark.engine("network")
 def test_large_packets_that_are_lost_and_an_mtu_that_differs(tmp_path: Path) -> None:
     """Host 2 sends packets that the way to it does not carry: connections come about, and then nothing arrives."""
     with Hosts(tmp_path, 3) as hosts:
@@ -157,6 +162,8 @@ def test_large_packets_that_are_lost_and_an_mtu_that_differs(tmp_path: Path) -> 
     assert all("node 1 (h1)" not in problem for problem in lost)
 
 
+@pytest.mark.engine("faketime")
+@pytest.mark.engine("network")
 def test_a_clock_that_is_off(tmp_path: Path) -> None:
     with Hosts(tmp_path, 3) as hosts:
         found = on_hosts(hosts, tmp_path / "r", 3, {1: off_by("-7.5"), 2: off_by("+0.5")})
@@ -167,6 +174,7 @@ def test_a_clock_that_is_off(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.engine("network")
 def test_a_name_that_leads_elsewhere(tmp_path: Path) -> None:
     with Hosts(tmp_path, 2) as hosts:
         file = tmp_path / "hosts"
@@ -180,6 +188,7 @@ def test_a_name_that_leads_elsewhere(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.engine("network")
 def test_an_address_that_leads_back_to_another_name(tmp_path: Path) -> None:
     with Hosts(tmp_path, 2) as hosts:
         file = tmp_path / "hosts"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from jobsdk.bootstrap import contract, layout, ray_cluster
 from jobsdk.bootstrap.loop import Loop
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 from tests.bootstrap.test_contract import facts
-from tests.conftest import _require
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -36,7 +36,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def real(files: Path) -> str:
-    return _require("ray")
+    return os.path.join(os.path.dirname(sys.executable), "ray")
 
 
 def started(tmp_path: Path, name: str, script: str, nodes: int, **more: Any) -> LocalRun:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from jobsdk.bootstrap import detect, slurm
 from jobsdk.bootstrap.detect import NotDetected, Place
-from tests.conftest import _require
+from tests import engines
+from tests.needs import needs
 
 STEP = {
     "SLURM_JOB_ID": "4711", "SLURM_NODEID": "1", "SLURM_JOB_NODELIST": "gpu[001-003]",
@@ -63,7 +64,8 @@ _LISTS = st.lists(_PARTS, min_size=1, max_size=3).map(",".join)
 @pytest.fixture(scope="module")
 def scontrol(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
     """`scontrol show hostnames`, which wants a configuration but no cluster."""
-    program, file = _require("scontrol"), tmp_path_factory.mktemp("slurm") / "slurm.conf"
+    needs("slurm")
+    program, file = str(engines.find("scontrol")), tmp_path_factory.mktemp("slurm") / "slurm.conf"
     file.write_text("ClusterName=none\nSlurmctldHost=localhost\nNodeName=n1\n")
 
     def expand(text: str) -> list[str]:
@@ -73,6 +75,7 @@ def scontrol(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[s
     return expand
 
 
+@pytest.mark.engine("slurm")
 @settings(max_examples=60, deadline=None)
 @given(text=_LISTS)
 def test_as_slurm_itself_expands_them(text: str, scontrol: Callable[[str], list[str]]) -> None:

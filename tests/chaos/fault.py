@@ -7,8 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.chaos.harness import Job
+
+#: What a fault needs of the machine.
+ROOT = pytest.mark.root
+CGROUP, CLOCK, NETWORK = (pytest.mark.engine(name) for name in ("cgroup", "faketime", "network"))
 
 RESTARTS = {"max": 0, "max_preemptions": 0, "delay_s": 0.0, "retry_on": [], "never_retry_on": []}
 ONE_EACH = {"type": "pytorch", "processes": 1, "launcher": "direct"}
@@ -53,6 +59,7 @@ class Fault(NamedTuple):
     inject: Callable[[Job], object] | None = None  # once all ranks are up, then scripts that wait go on
     waits: bool = True  # for all ranks to be up
     comes_up: Sequence[int] | None = None  # the ranks that do; by default all
+    marks: Sequence[pytest.MarkDecorator] = ()  # what it needs of the machine
 
     def place(self) -> dict[str, int | None]:
         """Where the cause must be."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 
+import pytest
+
+from tests import engines
 from tests.chaos import injections as do
 from tests.chaos import surroundings as within
-from tests.chaos.fault import ANY, ONE_EACH, Fault
+from tests.chaos.fault import ANY, CGROUP, ONE_EACH, Fault
 
+engine, framework = pytest.mark.engine, pytest.mark.framework
 _PAIR = {"type": "pytorch", "processes": 2, "launcher": "direct"}
 _TORCH = "import datetime, torch, torch.distributed as dist\n"
 _INIT = _TORCH + "dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=%d))\n"
 _REDUCE = "dist.all_reduce(torch.ones(1))\n"
 #: Once all have met: a time that short could be over before the others have imported torch.
 _IMPATIENT = "dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=1))\n    "
-_MPICH = Path(__file__).parents[2] / ".engines/mpich/bin"
+_MPICH = engines.MPICH.parent
 
 
 def _torch(rank_1: str, rank_0: str = _REDUCE) -> str:
@@ -60,7 +63,7 @@ TORCH = [
           script=_TORCH + "go()\n" + _REDUCE, card="\nadvice: call torch.distributed.init_process_group"),
     Fault("a DataLoader worker out of memory", "as Failed: rank 0 on node 0 ran out of memory and a process of it was"
           r" killed by SIGKILL \(limit of its cgroup: 900 MiB\)$", "out_of_memory", rank=0, node=0, nodes=1,
-          distribution=ONE_EACH, around=within.memory(900 << 20), script=_TORCH + """
+          distribution=ONE_EACH, around=within.memory(900 << 20), marks=[CGROUP], script=_TORCH + """
 class Data(torch.utils.data.Dataset):
     def __len__(self):
         return 8
@@ -127,4 +130,15 @@ MPICH = [
           command=f"exec {sys.executable} train.py", environ={"PATH": f"{_MPICH}:{os.environ['PATH']}"}, waits=False),
 ]  # fmt: skip
 
-FRAMEWORKS = [*TORCH, *DEEPSPEED, *TENSORFLOW, *MPI, *(MPICH if _MPICH.exists() else ())]
+
+def _marked(faults: list[Fault], *marks: pytest.MarkDecorator) -> list[Fault]:
+    return [fault._replace(marks=[*fault.marks, *marks]) for fault in faults]
+
+
+FRAMEWORKS = [
+    *_marked(TORCH, framework("torch")),
+    *_marked(DEEPSPEED, framework("deepspeed")),
+    *_marked(TENSORFLOW, framework("tensorflow")),
+    *_marked(MPI, framework("mpi")),
+    *_marked(MPICH, framework("mpi"), engine("mpich")),
+]

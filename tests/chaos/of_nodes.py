@@ -6,7 +6,7 @@ import signal
 
 from tests.chaos import injections as do
 from tests.chaos import surroundings as within
-from tests.chaos.fault import ANY, FINISH, PATIENT, Fault, fails, restarts
+from tests.chaos.fault import ANY, CLOCK, FINISH, NETWORK, PATIENT, ROOT, Fault, fails, restarts
 
 _DONE = "as Completed: all 4 ranks ended with code 0$"
 _KILL, _STOP, _TERM = signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM
@@ -65,7 +65,7 @@ BOOTSTRAPS = [
               with open(os.environ["JOBSDK_RUN_DIR"] + "/outputs/default/checkpoint", "wb", 0) as file:
                   while True:
                       file.write(bytes(1 << 16))
-              """), around=within.small_disk("4m", lambda job: job.run_dir)),
+              """), around=within.small_disk("4m", lambda job: job.run_dir), marks=[ROOT]),
     Fault("too few file descriptors", "as Failed: .*Too many open files", "bootstrap_error", exit_code=126, node=ANY,
           around=within.few_files(9), waits=False, script=FINISH),
 ]  # fmt: skip
@@ -79,7 +79,7 @@ APART = [
     Fault("a node's machine dies", r"as Lost: node 1 \(.+\) is lost: ", "node_lost", "Lost", 125, None, 1, apart=True,
           inject=do.to_bootstrap(_KILL, 1)),
     Fault("a node is silent", r"as Lost: node 1 \(.+\) is lost: nothing heard for ", "node_lost", "Lost", 125, None, 1,
-          apart=True, around=within.hosts, inject=do.cut_the_network, plan={"heartbeat_s": 5.0},
+          apart=True, around=within.hosts, marks=[NETWORK], inject=do.cut_the_network, plan={"heartbeat_s": 5.0},
           card=r"^run chaos ended as Lost: node 1 \(h1\) "),
     Fault("a node never starts", r"as Lost: 1 of 2 nodes joined within .*; missing: node 1 \(gpu-b\)$", "never_started",
           "Lost", 125, None, 1, apart=True, absent=[1], waits=False, plan={"rendezvous_timeout_s": 4.0},
@@ -94,10 +94,10 @@ APART = [
           "bootstrap_error", exit_code=126, node=0, apart=True, around=within.taken_control_port, waits=False,
           plan={"rendezvous_timeout_s": 4.0}),
     Fault("a clock that is an hour ahead", "as Failed: rank 3 on node 1 exited with code 1: ValueError: first$",
-          "exception", rank=3, node=1, apart=True, around=within.clock("+1h", 1),
+          "exception", rank=3, node=1, apart=True, around=within.clock("+1h", 1), marks=[CLOCK],
           script=_CLOCKS.format(first=3, second=0), inject=do.one_after_the_other(3, 0), plan=PATIENT),
     Fault("a clock that is an hour behind", "as Failed: rank 0 on node 0 exited with code 1: ValueError: first$",
-          "exception", rank=0, node=0, apart=True, around=within.clock("-1h", 1),
+          "exception", rank=0, node=0, apart=True, around=within.clock("-1h", 1), marks=[CLOCK],
           script=_CLOCKS.format(first=0, second=3), inject=do.one_after_the_other(0, 3), plan=PATIENT),
     Fault("garbage at the control port", _DONE, None, "Completed", 0, script=FINISH, apart=True, inject=do.garbage),
     Fault("half-open connections", _DONE, None, "Completed", 0, script=FINISH, apart=True, inject=do.half_open),

@@ -7,7 +7,7 @@ import signal
 
 from tests.chaos import injections as do
 from tests.chaos import surroundings as within
-from tests.chaos.fault import ANY, FINISH, GATE, PATIENT, Fault, fails, of_rank, restarts
+from tests.chaos.fault import ANY, CGROUP, FINISH, GATE, PATIENT, ROOT, Fault, fails, of_rank, restarts
 
 _ALONE = "then: the job was stopped .*\nothers: ranks 0-2 stopped by jobsdk"
 #: Python that waits for SIGTERM in vain.
@@ -99,24 +99,25 @@ _EATS = "x = bytearray(1 << 30)"
 
 WANT = [
     of_rank("out of memory", _EATS, r"ran out of memory and was killed by SIGKILL \(limit of its cgroup: 300 MiB\)",
-            "out_of_memory", 137, around=within.memory(300 << 20), card="\nadvice: the limit is 300 MiB"),
+            "out_of_memory", 137, around=within.memory(300 << 20), marks=[CGROUP],
+            card="\nadvice: the limit is 300 MiB"),
     of_rank("a child out of memory", f"subprocess.run([sys.executable, '-c', {_EATS!r}], check=True)",
             r"ran out of memory and a process of it was killed by SIGKILL \(limit of its cgroup: 300 MiB\)",
-            "out_of_memory", 1, around=within.memory(300 << 20)),
+            "out_of_memory", 1, around=within.memory(300 << 20), marks=[CGROUP]),
     Fault("out of memory under a shell", r"as Failed: rank 3 on node 1 ran out of memory and .*SIGKILL.*300 MiB\)$",
           "out_of_memory", exit_code=137, rank=3, node=1, script=fails(_EATS), around=within.memory(300 << 20),
-          command="python train.py; exit $?"),
+          marks=[CGROUP], command="python train.py; exit $?"),
     of_rank("allocation refused", "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))\n"
             + _EATS, "ran out of memory: MemoryError", "out_of_memory"),
     of_rank("disk full", "open('checkpoint', 'wb').write(bytes(8 << 20))",
             r"ran out of disk space: OSError: \[Errno 28\] No space left on device", "disk_full",
-            around=within.small_disk("2m", lambda job: job.work), card="\nadvice: .* has .* left"),
+            around=within.small_disk("2m", lambda job: job.work), marks=[ROOT], card="\nadvice: .* has .* left"),
     of_rank("/dev/shm full", """
             import mmap
             file = os.open("/dev/shm/batch", os.O_CREAT | os.O_RDWR)
             os.ftruncate(file, 8 << 20)
             mmap.mmap(file, 8 << 20).write(bytes(8 << 20))
-            """, "was killed by SIGBUS: a bus error", "bus_error", 135, around=within.small_shared_memory,
+            """, "was killed by SIGBUS: a bus error", "bus_error", 135, around=within.small_shared_memory, marks=[ROOT],
             card=r"\nadvice: most often /dev/shm is too small \(here 1 MiB\)"),
     of_rank("too many open files", """
             import resource

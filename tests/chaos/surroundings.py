@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.bootstrap.namespaces import Hosts
-from tests.bootstrap.runs import remove_cgroup
+from tests.cgroups import memory_cgroup
 from tests.chaos.harness import Job
 from tests.clocks import off_by
 
@@ -22,15 +21,10 @@ def memory(limit: int) -> Around:
 
     @contextmanager
     def around(job: Job) -> Iterator[None]:
-        group = Path(f"/sys/fs/cgroup/memory/jobsdk-chaos-{os.getpid()}")
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(limit))
-        shell = 'echo $$ > "$0"/cgroup.procs; exec "$@"'
-        job.wraps[0] = lambda argv: ["sh", "-c", shell, str(group), *argv]
-        try:
+        with memory_cgroup(limit) as group:
+            shell = 'echo $$ > "$0"/cgroup.procs; exec "$@"'
+            job.wraps[0] = lambda argv: ["sh", "-c", shell, str(group), *argv]
             yield
-        finally:
-            remove_cgroup(group)
 
     return around
 

@@ -15,10 +15,10 @@ from jobsdk import MLClient, PyTorchDistribution, card, command
 from jobsdk.compute.kubernetes.compute import KubernetesCompute
 from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.runs import Pace
+from tests import engines
 from tests.bootstrap.runs import wait_for
 from tests.chaos.fault import Fault
 from tests.chaos.faults import FAULTS
-from tests.compute.kubernetes import cluster as clusters
 from tests.compute.kubernetes.conftest import PATH, PYTHON, whole_cluster
 from tests.compute.slurm.cluster import SlurmCluster
 
@@ -34,7 +34,12 @@ def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmClu
         yield cluster
 
 
-@pytest.fixture(params=["slurm", "kubernetes"])
+@pytest.fixture(
+    params=[
+        pytest.param("slurm", marks=pytest.mark.engine("slurm")),
+        pytest.param("kubernetes", marks=pytest.mark.engine("containers")),
+    ]
+)
 def engine(
     request: pytest.FixtureRequest, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
@@ -51,7 +56,7 @@ def engine(
         pods.kubeconfig(home / "kubeconfig", pods.TOKEN)
         monkeypatch.setenv("KUBECONFIG", str(home / "kubeconfig"))
         volumes = [*PYTHON, {"mount": str(tmp_path), "host_path": str(tmp_path)}]
-        settings = {"type": "kubernetes", "image": clusters.IMAGE, "volumes": volumes, "env": {"PATH": PATH}}
+        settings = {"type": "kubernetes", "image": engines.IMAGE, "volumes": volumes, "env": {"PATH": PATH}}
     file = home / "config/jobsdk/computes.yml"
     file.parent.mkdir(parents=True)
     file.write_text(yaml.safe_dump({"computes": {"engine": settings}}))

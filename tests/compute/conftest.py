@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.compute.ssh.sshd import Sshd, require_sshd
+from tests.compute.ssh.sshd import Sshd
 
 
 @pytest.fixture(scope="session")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     """Machines that ssh reaches."""
-    require_sshd()
     servers = Sshd(tmp_path_factory.mktemp("sshd"))
     yield servers
     servers.close()

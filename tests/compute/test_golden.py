@@ -22,7 +22,6 @@ from jobsdk import (
     TensorFlowDistribution,
     command,
 )
-from tests.conftest import _require
 
 GOLDEN = Path(__file__).parent / "golden"
 DISTRIBUTIONS: dict[str, Any] = {
@@ -78,10 +77,6 @@ CELLS = [(compute, kind) for compute in COMPUTES for kind in DISTRIBUTIONS if (c
 def test_compiled(
     compute: str, kind: str, home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    if kind == "mpi":
-        request.getfixturevalue("require_mpirun")
-    if kind == "ray" and compute == "local":
-        _require("ray")
     monkeypatch.chdir(home)
     (home / "computes.yml").write_text(json.dumps({"computes": {compute: COMPUTES[compute]}}))
     (home / "src").mkdir()

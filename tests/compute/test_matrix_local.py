@@ -8,8 +8,6 @@ from tests.compute import collectives
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("kind", collectives.DISTRIBUTIONS)
-def test_all_ranks_add_up(kind: str, nodes: int, request: pytest.FixtureRequest) -> None:
-    if kind == "mpi":
-        request.getfixturevalue("require_mpirun")
+@pytest.mark.parametrize("kind", collectives.KINDS)
+def test_all_ranks_add_up(kind: str, nodes: int) -> None:
     collectives.check(collectives.job(kind, nodes, "local"))

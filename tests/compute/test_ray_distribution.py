@@ -18,7 +18,6 @@ from jobsdk.job.command import CommandJob
 from jobsdk.runs import Pace
 from tests.bootstrap.runs import processes_of, wait_for
 from tests.compute.slurm.cluster import SlurmCluster
-from tests.conftest import _require
 
 SCRIPT = Path(__file__).parents[1] / "bootstrap/scripts/ray_all_nodes.py"
 
@@ -75,7 +74,6 @@ def test_none_is_started_inside_of_a_ray_cluster() -> None:
 
 
 def test_the_local_compute_looks_for_ray() -> None:
-    _require("ray")
     found = job()
     found.compute = "local"
     assert MLClient().jobs.validate(found).passed
@@ -94,7 +92,6 @@ def test_it_is_explained(work: Path) -> None:
 
 @pytest.fixture
 def slurm(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    _require("ray")
     with SlurmCluster(tmp_path_factory.mktemp("slurm"), 2) as cluster:
         for name, value in cluster.environ.items():
             monkeypatch.setenv(name, value)
@@ -103,6 +100,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
         cluster.end_all_jobs()
 
 
+@pytest.mark.framework("ray")
+@pytest.mark.engine("slurm")
 def test_the_nodes_of_slurm_form_one(slurm: SlurmCluster, work: Path) -> None:
     (work / "computes.yml").write_text("computes: {cluster: {type: slurm}}")
     with tempfile.TemporaryDirectory(prefix="jr", dir="/tmp") as files:  # Ray's sockets want a short path

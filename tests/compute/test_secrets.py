@@ -73,13 +73,14 @@ DISTRIBUTIONS = {
     "deepspeed": DeepSpeedDistribution(process_count_per_instance=2, launcher="deepspeed"),
 }
 
+_MARKS: dict[str, Any] = {
+    "mpirun": [pytest.mark.framework("mpi")],
+    "deepspeed": [pytest.mark.framework("deepspeed"), pytest.mark.engine("compiler")],
+}
 
-@pytest.mark.parametrize("kind", DISTRIBUTIONS)
-def test_ranks_have_the_secrets_and_no_file_or_command_line_has(
-    kind: str, home: Path, request: pytest.FixtureRequest
-) -> None:
-    if kind in ("mpirun", "deepspeed"):
-        request.getfixturevalue(f"require_{kind}")
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=_MARKS.get(kind, [])) for kind in DISTRIBUTIONS])
+def test_ranks_have_the_secrets_and_no_file_or_command_line_has(kind: str, home: Path) -> None:
     preload = ["json"] if kind == "preloaded" else None
     run = MLClient().create_or_update(job(distribution=DISTRIBUTIONS[kind], preload=preload)).wait()
     assert run.exit_code == 0, run.report

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,21 +29,17 @@ from pathlib import Path
 import pytest
 
 from jobsdk.emulator.process import Running, started
+from tests import engines
+from tests.needs import needs
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
-_AZURITE = _REPOSITORY / ".engines/azurite/node_modules/.bin/azurite-blob"
 #: What a client of an emulator must not find, since it would be heeded first.
 _FOREIGN = ("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_AUTHORITY_HOST", "AZURE_USERNAME", "AZURE_TOKEN_CREDENTIALS")
 
 
 def azurite() -> str:
-    """The program that keeps the blobs; without it the test is skipped, or fails where engines are required."""
-    path = shutil.which(str(_AZURITE)) or shutil.which("azurite-blob")
-    if path is not None and shutil.which("node") is not None:
-        return path
-    if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
-        pytest.fail("Azurite is missing, and JOBSDK_REQUIRE_ENGINES=1: run scripts/install-engines.sh")
-    pytest.skip("Azurite is not installed")
+    """The program that keeps the blobs."""
+    needs("azurite")
+    return str(engines.azurite())
 
 
 @contextlib.contextmanager

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.snippets import lines, snippets
 from tests.emulator.emulated import azurite, emulated
 
 PAGE = "docs/azure-emulator.md"
 
 
+@pytest.mark.engine("azurite")
 def test_the_python_of_the_page(tmp_path: Path) -> None:
     submit, faults = (one.text for one in snippets("python", PAGE))
     with emulated() as running:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from pathlib import Path
@@ -27,13 +26,9 @@ def wrong(**fields: Any) -> str:
 @pytest.fixture(scope="module")
 def ray_train() -> Any:
     """Ray's own classes."""
-    try:
-        from ray.train.torch import TorchConfig as RayTorchConfig
-        from ray.train.v2.api.config import ScalingConfig as RayScalingConfig
-    except ImportError:
-        if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
-            raise
-        pytest.skip("Ray is not installed")
+    from ray.train.torch import TorchConfig as RayTorchConfig
+    from ray.train.v2.api.config import ScalingConfig as RayScalingConfig
+
     return RayScalingConfig, RayTorchConfig
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.compute.spark.cluster import require_spark
-
 #: What the driver's GPUs are called.
 GPUS = ("3", "5")
 
@@ -49,7 +47,6 @@ def _session(**conf: str) -> Any:
 @pytest.fixture(scope="module")
 def java(quiet: pytest.MonkeyPatch) -> Iterator[None]:
     """Ends the JVM when all is done."""
-    require_spark()
     yield
     from pyspark import SparkContext
     from pyspark.sql import SparkSession

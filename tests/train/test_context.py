@@ -185,6 +185,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
         yield cluster
 
 
+@pytest.mark.engine("slurm")
 def test_under_srun_and_in_a_batch_script(slurm: SlurmCluster, out: Path, tmp_path: Path) -> None:
     run("srun", "--quiet", "-N2", "-n3", sys.executable, str(SCRIPT), **slurm.environ)
     assert found_in(out) == [(0, 3, 0, 2, 0, 2), (1, 3, 1, 2, 0, 2), (2, 3, 0, 1, 1, 2)]

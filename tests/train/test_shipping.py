@@ -19,7 +19,7 @@ from jobsdk.run import Run
 from tests.azureml.played import Played
 from tests.bootstrap.test_archive import _interpreters
 from tests.compute.slurm.cluster import SlurmCluster
-from tests.compute.ssh.sshd import Sshd, require_sshd
+from tests.compute.ssh.sshd import Sshd
 
 SCRIPT = Path(__file__).parent / "scripts/progress.py"
 
@@ -97,8 +97,8 @@ def test_on_this_machine_with_a_restart(bare: str, tmp_path: Path) -> None:
     assert {name for name in os.listdir(logs) if name.startswith("rank-")} == {"rank-0.log", "rank-0.restart-1.log"}
 
 
+@pytest.mark.engine("ssh")
 def test_by_ssh(bare: str, home: Path, tmp_path: Path) -> None:
-    require_sshd()
     sshd = Sshd(tmp_path)
     content = {"type": "ssh", "hosts": [sshd.add("h0")], "python": sys.executable, "ssh_options": list(sshd.options)}
     (home / "config/jobsdk").mkdir(parents=True)
@@ -120,6 +120,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.engine("slurm")
 @pytest.mark.usefixtures("slurm")
 def test_on_slurm(bare: str) -> None:
     Path("computes.yml").write_text("computes: {cluster: {type: slurm}}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,8 @@ from starlette.testclient import TestClient
 from jobsdk import MLClient, PyTorchDistribution, command
 from jobsdk.run import Run
 from jobsdk.ui.server import application
+from tests import engines
+from tests.needs import needs
 
 expect.set_options(timeout=120_000)  # of what is seen in the end it costs nothing
 
@@ -90,9 +91,5 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The system's Chromium."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
-            pytest.fail("there is no Chromium: run scripts/install-engines.sh")
-        pytest.skip("there is no Chromium")
-    return found
+    needs("chromium")
+    return str(engines.chromium())

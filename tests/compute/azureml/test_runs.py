@@ -69,13 +69,11 @@ def lines_of(run: Run) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "launcher"),
     [
-        *((kind, "native") for kind in ("pytorch", "tensorflow", "mpi")),
-        *((kind, "bootstrap") for kind in ("pytorch", "tensorflow", "mpi", "deepspeed")),
+        *(pytest.param(*kind.values, "native", marks=kind.marks) for kind in collectives.KINDS[:3]),
+        *(pytest.param(*kind.values, "bootstrap", marks=kind.marks) for kind in collectives.KINDS),
     ],
 )
-def test_a_real_collective(kind: str, launcher: str, client: MLClient, request: pytest.FixtureRequest) -> None:
-    if kind in ("mpi", "deepspeed"):
-        request.getfixturevalue(f"require_{'mpirun' if kind == 'mpi' else kind}")
+def test_a_real_collective(kind: str, launcher: str, client: MLClient) -> None:
     the_job = collectives.job(kind, 2, "gpu-cluster", environment=IMAGE)
     the_job.resources.properties = by(launcher)["properties"]
     if launcher == "native":

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from jobsdk import (
     DeepSpeedDistribution,
     JobFailed,
@@ -28,6 +30,13 @@ DISTRIBUTIONS: dict[str, Any] = {
     "mpi": MpiDistribution(process_count_per_instance=2),
     "deepspeed": DeepSpeedDistribution(process_count_per_instance=2),
 }
+#: The same as parameters of a test, with what each needs.
+KINDS = [
+    pytest.param("pytorch", marks=pytest.mark.framework("torch")),
+    pytest.param("tensorflow", marks=pytest.mark.framework("tensorflow")),
+    pytest.param("mpi", marks=pytest.mark.framework("mpi")),
+    pytest.param("deepspeed", marks=[pytest.mark.framework("deepspeed"), pytest.mark.engine("compiler")]),
+]
 _SCRIPTS = {"pytorch": "pytorch.py", "tensorflow": "tensorflow_.py", "mpi": "mpi.py", "deepspeed": "deepspeed_.py"}
 _QUIET = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MINE": "a b $HOME 'c'"}
 

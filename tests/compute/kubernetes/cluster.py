@@ -10,14 +10,13 @@ import copy
 import json
 import os
 import queue
-import shutil
 import subprocess
 import threading
 from pathlib import Path
 
+from tests import engines
 from tests.compute.kubernetes.server import ApiServer, Failure, Object, now
 
-IMAGE = "localhost/jobsdk-node:1"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _CONF = """\
 [engine]
@@ -186,7 +185,7 @@ class Cluster(ApiServer):
         folder.mkdir()
         spec = pod["spec"]
         (container,) = spec["containers"]
-        if container["image"] != IMAGE:
+        if container["image"] != engines.IMAGE:
             waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{container["image"]}"'}
             self._state(name, "Pending", {"waiting": waiting})
             return
@@ -307,14 +306,3 @@ def _is_ignored(job: Object, pod: Object) -> bool:
     is_disrupted = any(one["type"] == "DisruptionTarget" for one in status.get("conditions", ()))
     rules = job["spec"].get("podFailurePolicy", {}).get("rules", ())
     return status.get("phase") == "Failed" and is_disrupted and any(rule["action"] == "Ignore" for rule in rules)
-
-
-def is_possible() -> str | None:
-    """What is missing for real containers here; None where nothing is."""
-    if os.geteuid() != 0:
-        return "root"
-    missing = [name for name in ("podman", "runc") if shutil.which(name) is None]
-    if missing:
-        return missing[0]
-    found = subprocess.run(["podman", "image", "exists", IMAGE], check=False, capture_output=True)
-    return f"the image {IMAGE}" if found.returncode else None

@@ -12,8 +12,10 @@ import yaml
 from jobsdk.compute.kubernetes import run as kubernetes_run
 from jobsdk.compute.kubernetes.compute import KubernetesCompute
 from jobsdk.runs import Pace
+from tests import engines
 from tests.compute.kubernetes import cluster as clusters
 from tests.compute.kubernetes.server import ApiServer
+from tests.needs import needs
 
 #: What the ranks need of this machine: Python, and the environment with torch and all else.
 PYTHON = [{"mount": path, "host_path": path, "read_only": True} for path in (sys.prefix, sys.base_prefix)]
@@ -29,7 +31,7 @@ def configure(home: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
     def write(server: ApiServer, token: str = ApiServer.TOKEN, **settings: Any) -> None:
         server.kubeconfig(home / "kubeconfig", token)
         monkeypatch.setenv("KUBECONFIG", str(home / "kubeconfig"))
-        settings = {"type": "kubernetes", "image": clusters.IMAGE, **settings}
+        settings = {"type": "kubernetes", "image": engines.IMAGE, **settings}
         settings = {name: value for name, value in settings.items() if value is not None}
         write_computes(home, settings)
 
@@ -51,12 +53,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture(scope="session")
 def whole_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
-    missing = clusters.is_possible()
-    if missing is not None:
-        text = f"pods as containers need {missing}: run scripts/install-engines.sh"
-        if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
-            pytest.fail(text)
-        pytest.skip(text)
+    needs("containers")
     with clusters.Cluster(tmp_path_factory.mktemp("cluster")) as one:
         yield one
 
@@ -74,7 +71,10 @@ def cluster(
     assert not errors
 
 
-@pytest.fixture(params=["containers", "real"])
+_CONTAINERS = pytest.param("containers", marks=pytest.mark.engine("containers"))
+
+
+@pytest.fixture(params=[_CONTAINERS, pytest.param("real", marks=pytest.mark.cluster)])
 def anywhere(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compute `cluster` on the cluster of the tests' own, and on the real one that KUBECONFIG_TEST leads to.
 
@@ -83,10 +83,7 @@ def anywhere(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.Mon
     if request.param == "containers":
         request.getfixturevalue("cluster")
         return
-    kubeconfig = os.environ.get("KUBECONFIG_TEST")
-    if not kubeconfig:
-        pytest.skip("KUBECONFIG_TEST names no cluster")
-    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    monkeypatch.setenv("KUBECONFIG", os.environ["KUBECONFIG_TEST"])
     monkeypatch.setattr(KubernetesCompute, "pace", Pace(0.5, 2.0))
     settings = {"type": "kubernetes", "image": os.environ.get("JOBSDK_TEST_IMAGE", "python:3.12-slim")}
     if os.environ.get("JOBSDK_TEST_NAMESPACE"):

@@ -16,7 +16,7 @@ _HEADERS = [{"mount": path, "host_path": path, "read_only": True} for path in ("
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("kind", collectives.DISTRIBUTIONS)
+@pytest.mark.parametrize("kind", collectives.KINDS)
 def test_all_ranks_add_up(kind: str, nodes: int, cluster: Cluster, configure: Configure) -> None:
     if kind == "deepspeed":
         given = {name: os.environ[name] for name in ("HOME", "TORCH_EXTENSIONS_DIR") if name in os.environ}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +12,8 @@ from tests.compute.ray.cluster import HEAD, RayCluster
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
     """A cluster of a head and two nodes, and this process's environment as that of a client of it."""
-    try:
-        import ray
-    except ImportError:
-        if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
-            pytest.fail("ray is missing, and JOBSDK_REQUIRE_ENGINES=1: pip install 'jobsdk[dev]'")
-        pytest.skip("ray is not installed")
+    import ray
+
     one = RayCluster(tmp_path_factory.mktemp("ray"))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)

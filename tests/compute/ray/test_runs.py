@@ -16,7 +16,7 @@ from jobsdk import ComputeError, MLClient, PyTorchDistribution, ScalingConfig, T
 from jobsdk import compute as configured
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
-from tests.compute.collectives import DISTRIBUTIONS, check, job
+from tests.compute.collectives import KINDS, check, job
 from tests.compute.ray.cluster import FIRST, HEAD, THIRD, RayCluster
 
 pytestmark = pytest.mark.usefixtures("computes")
@@ -61,7 +61,7 @@ def left_behind(run: Run) -> list[Path]:
 # -- within a session --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_collectives(kind: str, session: None) -> None:
     run = check(job(kind, 2, "session"))
     hosts = [event["host"] for event in run.folder.events() if event["event"] == "allocated"]

@@ -14,15 +14,15 @@ import subprocess
 from pathlib import Path
 
 from jobsdk.bootstrap import network, procfs
+from tests import engines
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import carrying, wait_for
-from tests.conftest import _require
+from tests.needs import needs
 
 GPUS = 2  # of each node
 CPUS = 4  # of each node, whatever the machine has
 #: What a submission runs; with a network for each node these must run where the controller is.
 _CLIENTS = ("sbatch", "scontrol", "scancel", "squeue", "sacct", "sinfo")
-_PROGRAMS = ("slurmctld", "slurmd", "munged", *_CLIENTS)
 
 # Times are such that a daemon may stand still for many seconds: what a test waits for is never that one has run out.
 _CONFIGURATION = """
@@ -83,8 +83,7 @@ class SlurmCluster:
             self.environ["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
 
     def __enter__(self) -> SlurmCluster:
-        for program in _PROGRAMS:
-            _require(program)
+        needs("slurm")
         for name in ("state", "spool", "log", "run", "bin"):
             (self.folder / name).mkdir()
         self.folder.chmod(0o755)
@@ -208,7 +207,7 @@ class SlurmCluster:
         """Clients that go to the controller's machine, to be found first on PATH."""
         assert self.hosts is not None
         for name in _CLIENTS:
-            real = _require(name)
+            real = str(engines.find(name))
             path = self.folder / "bin" / name
             words = " ".join(f"'{word}'" for word in self.hosts.argv(0, [real]))
             path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')

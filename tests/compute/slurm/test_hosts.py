@@ -15,6 +15,8 @@ from tests.bootstrap.runs import wait_for
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.compute.slurm.test_runs import kinds, number, start, until_running
 
+pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("network")]
+
 
 @pytest.fixture
 def cluster(

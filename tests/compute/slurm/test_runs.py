@@ -28,6 +28,8 @@ from tests.compute import collectives
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.compute.ssh.sshd import Sshd, end_connections
 
+pytestmark = [pytest.mark.engine("slurm")]
+
 #: The first start waits to be ended; a later one ends by itself.
 WAITING = "echo up $JOBSDK_RESTART_COUNT; test $JOBSDK_RESTART_COUNT -ge 1 || exec sleep 600"
 
@@ -74,12 +76,8 @@ def kinds(run: Run) -> list[str]:
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("kind", collectives.DISTRIBUTIONS)
-def test_all_ranks_add_up(
-    kind: str, nodes: int, cluster: SlurmCluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if kind == "mpi":
-        request.getfixturevalue("require_mpirun")
+@pytest.mark.parametrize("kind", collectives.KINDS)
+def test_all_ranks_add_up(kind: str, nodes: int, cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMP_NUM_THREADS", "JOBSDK_REQUIRE_ENGINES"):  # inherited, which `explain` does not know of a cluster
         monkeypatch.delenv(name, raising=False)
     run = collectives.check(collectives.job(kind, nodes, "cluster"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sysconfig
@@ -18,6 +17,7 @@ import pytest
 
 from jobsdk.compute.spark import settings as spark_settings
 from tests.bootstrap.runs import wait_for
+from tests.needs import needs
 
 #: As devices are called that have no numbers. Each executor gets two of a worker's four.
 GPUS = ("GPU-11aa", "GPU-22bb", "MIG-33cc", "GPU-44dd")
@@ -33,19 +33,12 @@ LOOPBACK: dict[str, object] = {
 }
 
 
-def require_spark() -> str:
-    """The folder of pyspark, whose jars the cluster runs; skips without it or Java."""
-    try:
-        import pyspark
-    except ImportError:
-        missing = "pyspark"
-    else:
-        if shutil.which("java"):
-            return os.path.dirname(str(pyspark.__file__))
-        missing = "java"
-    if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
-        pytest.fail(f"{missing} is missing, and JOBSDK_REQUIRE_ENGINES=1: run scripts/install-engines.sh")
-    pytest.skip(f"{missing} is not installed")
+def spark_home() -> str:
+    """The folder of pyspark, whose jars run on Java."""
+    needs("java")
+    import pyspark
+
+    return os.path.dirname(str(pyspark.__file__))
 
 
 def bare_python(folder: Path) -> Path:
@@ -60,7 +53,7 @@ class Cluster:
     """Every JVM in a session of its own, ended by `close` with all that it has started."""
 
     def __init__(self, folder: Path, workers: int = 2, cores: int = 4) -> None:
-        self.home = require_spark()
+        self.home = spark_home()
         self.folder = folder
         self.python = bare_python(folder / "python")
         self._started: list[subprocess.Popen[bytes]] = []

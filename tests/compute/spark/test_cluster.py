@@ -18,8 +18,10 @@ from jobsdk import compute as computes
 from jobsdk.bootstrap import processes
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
-from tests.compute.collectives import DISTRIBUTIONS, check, job
+from tests.compute.collectives import KINDS, check, job
 from tests.compute.spark.cluster import GPUS, Cluster, opened
+
+pytestmark = [pytest.mark.engine("java"), pytest.mark.framework("spark")]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def left_behind(run: Run) -> list[Path]:
     return list(Path("/tmp").glob(f"jobsdk-{run.name}-*"))
 
 
-@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("session")
 def test_a_collective_runs(kind: str) -> None:
     run = check(job(kind, 2, "lake"), timeout=200.0)

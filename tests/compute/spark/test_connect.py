@@ -17,7 +17,9 @@ from jobsdk import compute as computes
 from jobsdk.bootstrap import network
 from tests.bootstrap.runs import wait_for
 from tests.compute.collectives import check, job
-from tests.compute.spark.cluster import LOOPBACK, require_spark, stop
+from tests.compute.spark.cluster import LOOPBACK, spark_home, stop
+
+pytestmark = [pytest.mark.engine("java"), pytest.mark.framework("spark")]
 
 _IN_A_SESSION = """
 import sys
@@ -37,8 +39,7 @@ session.stop()
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with four task slots."""
-    home, folder = require_spark(), tmp_path_factory.mktemp("connect")
-    require_connect()
+    home, folder = spark_home(), tmp_path_factory.mktemp("connect")
     (port,) = network.free_ports(1)
     conf = {**LOOPBACK, "spark.connect.grpc.binding.port": port, "spark.connect.grpc.binding.address": "127.0.0.1"}
     given = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
@@ -68,16 +69,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _configured(work: Path, url: str) -> None:
     both = {"server": {"type": "spark", "remote": url}, "open": {"type": "spark"}}
     (work / "computes.yml").write_text(json.dumps({"computes": both}))
-
-
-def require_connect() -> None:
-    try:
-        import grpc_status  # noqa: F401
-        import zstandard  # noqa: F401
-    except ImportError as error:
-        if os.environ.get("JOBSDK_REQUIRE_ENGINES") == "1":
-            pytest.fail(f"{error}, and JOBSDK_REQUIRE_ENGINES=1")
-        pytest.skip(str(error))
 
 
 def test_a_collective_runs() -> None:

@@ -14,12 +14,13 @@ from jobsdk import JobFailed, MLClient, command
 from jobsdk.errors import ComputeError
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
-from tests.compute.spark.cluster import LOOPBACK, opened, require_spark
+from tests.compute.spark.cluster import LOOPBACK, opened
+
+pytestmark = [pytest.mark.engine("java"), pytest.mark.framework("spark")]
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    require_spark()
     script = tmp_path_factory.mktemp("gpus") / "gpus.sh"
     script.write_text('#!/bin/sh\necho \'{"name": "gpu", "addresses": ["GPU-a", "GPU-b"]}\'\n')
     script.chmod(0o755)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from jobsdk.bootstrap import network
+from tests import engines
 from tests.bootstrap.runs import wait_for
-from tests.conftest import _require
+from tests.needs import needs
 
 _ALIAS = "sshd-of-the-tests"
 _SERVER = """\
@@ -45,6 +45,7 @@ class Sshd:
     """A folder with keys and configurations. `options` are those that lead ssh there."""
 
     def __init__(self, folder: Path) -> None:
+        needs("ssh")
         self.folder = folder
         self.config = folder / "config"
         self.options = ("-F", str(self.config))
@@ -107,14 +108,8 @@ def end_connections(home: Path) -> None:
         subprocess.run(argv, capture_output=True, check=False)
 
 
-def require_sshd() -> None:
-    """Skip without sshd; fail where the engines must be there."""
-    _require(_sshd())
-    _require("rsync")
-
-
 def _sshd() -> str:
-    return shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin") or "sshd"
+    return str(engines.find("sshd"))
 
 
 def _answers(port: int) -> bool:

@@ -29,7 +29,9 @@ from jobsdk.runs import Pace
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import wait_for
 from tests.compute import collectives
-from tests.compute.ssh.sshd import Sshd, end_connections, require_sshd
+from tests.compute.ssh.sshd import Sshd, end_connections
+
+pytestmark = [pytest.mark.engine("ssh"), pytest.mark.engine("network")]
 
 NAMES = ["h0", "h1"]
 TWO = PyTorchDistribution(process_count_per_instance=2)
@@ -37,7 +39,6 @@ TWO = PyTorchDistribution(process_count_per_instance=2)
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    require_sshd()
     sshd = Sshd(tmp_path_factory.mktemp("machines"))  # its own: another module's hosts have the same names
     with Hosts(tmp_path_factory.mktemp("hosts"), 2) as hosts:
         path = f"PATH={os.path.dirname(sys.executable)}:/usr/bin:/bin"
@@ -111,7 +112,7 @@ def sleeping(run: Run, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("kind", collectives.DISTRIBUTIONS)
+@pytest.mark.parametrize("kind", collectives.KINDS)
 def test_all_ranks_add_up(lab: Configure, kind: str, nodes: int) -> None:
     run = collectives.check(collectives.job(kind, nodes, "lab"))
     joined = {event["node"]: event["host"] for event in run.folder.events() if event["event"] == "node_joined"}

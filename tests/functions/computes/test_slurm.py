@@ -10,6 +10,8 @@ from jobsdk.runs import Pace
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.functions.computes import check
 
+pytestmark = [pytest.mark.engine("slurm")]
+
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:

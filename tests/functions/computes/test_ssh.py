@@ -12,6 +12,8 @@ from tests.compute.conftest import sshd as sshd
 from tests.compute.ssh.sshd import Sshd, end_connections
 from tests.functions.computes import check
 
+pytestmark = [pytest.mark.engine("ssh")]
+
 
 def test_functions_on_plain_machines(sshd: Sshd, work: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SshCompute, "pace", Pace(0.1, 0.5))
