@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo check test lint docs chaos bench clean
 
-demo: $(VENV)/installed-examples
+demo: $(VENV)/installed-demo
 	$(BIN)/python scripts/demo.py
 
 # Thousands of processes import what is tested: it is compiled once, also where the environment says otherwise.

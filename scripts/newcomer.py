@@ -1,79 +1,111 @@
-"""A newcomer's path, timed: a clean clone, the README's first command, a first own job within five further lines.
+"""The README as a newcomer follows it, timed: a fresh clone, `make demo`, then every command of its blocks in order.
 
-    python scripts/newcomer.py [--pip-args ARGS]   # with the packages that pip has to fetch: minutes
-    python scripts/newcomer.py --here              # the own job only, with this Python's environment
+    python scripts/newcomer.py [--pip-args ARGS]   # with the packages that pip has to download: minutes
+    python scripts/newcomer.py --here              # without clone and `make demo`, in this Python's environment
 
-Prints the seconds of each step. The exit code is 1 where a step does not do what it should.
+Prints the seconds of each command. The exit code is 1 if a command fails or does not show what it should.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: After the first command, in the clone. No more than five lines.
-OWN = """\
-. .venv/bin/activate
-mkdir mine && cd mine
-echo 'import os; print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])' > train.py
-jobsdk run --nodes 2 --processes 2 -- python train.py
-"""
-_RANKS = [f"[rank {rank}] rank {rank} of 4" for rank in range(4)]
+_FIRST = "make demo"
+_PAGE = "jobsdk ui"
+_RANKS = [f"rank {rank} of 4 on node {rank // 2}" for rank in range(4)]
 
 
-def first_command() -> str:
-    """The README's first line that is a command."""
-    found = re.search(r"^    (\S[^#\n]*)", (ROOT / "README.md").read_text(), re.MULTILINE)
-    if found is None:
-        raise SystemExit("README.md shows no command")
-    return found[1].strip()
+def commands() -> Iterator[str]:
+    """The commands of the README's blocks of shell, in order; a here-document belongs to its command."""
+    for block in re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL):
+        for found in re.finditer(r"^(?:.*<<'(\w+)'\n(?:.*\n)*?\1|.+)$", block, re.MULTILINE):
+            yield found[0].partition("  #")[0].rstrip() if found[1] is None else found[0]
 
 
-def timed(title: str, script: str, folder: Path, environ: dict[str, str]) -> str:
-    """Run lines of shell, and print how long they took; what they wrote to stdout. Ends the program if they fail."""
-    began = time.monotonic()
-    done = subprocess.run(
-        ["bash", "-ec", script], cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, check=False
-    )
-    print(f"{time.monotonic() - began:8.1f} s  {title}", flush=True)
+def script() -> str:
+    """A bash script that runs them, each after a line that tells the time. The page is ended once it has answered."""
+    parts = []
+    for command in commands():
+        name = command.splitlines()[0]
+        if command.startswith(_PAGE):
+            command = shlex.join([sys.executable, str(Path(__file__).resolve()), "--page", command])
+        parts.append(f'printf "\\0%s %s\\n" "$EPOCHREALTIME" {shlex.quote(name)}\n{command}\n')
+    return "".join(parts) + 'printf "\\0%s\\n" "$EPOCHREALTIME"\n'
+
+
+def follow(folder: Path, environ: dict[str, str]) -> None:
+    """Run the script in `folder`, print what each command took, and check what the ranks printed."""
+    argv = ["bash", "-ec", script()]
+    done = subprocess.run(argv, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    steps = [step.partition("\n") for step in done.stdout.split("\0")[1:]]
+    for (head, _, _), (after, _, _) in itertools.pairwise(steps):
+        began, _, name = head.partition(" ")
+        print(f"{float(after.partition(' ')[0]) - float(began):8.1f} s  {name}", flush=True)
     if done.returncode:
-        raise SystemExit(f"{title}: exit code {done.returncode}")
-    return done.stdout
+        head, _, output = steps[-1]
+        raise SystemExit(f"{head.partition(' ')[2]}: exit code {done.returncode}\n{output}{done.stderr}")
+    for name in ("jobsdk run", "jobsdk job create", "python submit.py"):
+        (shown,) = [output for head, _, output in steps if f" {name}" in head]
+        if missing := [text for text in _RANKS if text not in shown]:
+            raise SystemExit(f"{name} does not show: {missing}\n{shown}")
 
 
-def own_job(script: str, folder: Path, environ: dict[str, str]) -> None:
-    lines = [line for line in OWN.splitlines() if line.strip()]
-    if len(lines) > 5:
-        raise SystemExit(f"the own job takes {len(lines)} lines")
-    shown = timed("an own job on 2 nodes x 2 processes", script, folder, environ).splitlines()
-    if sorted(shown) != _RANKS:
-        raise SystemExit(f"the own job shows {shown}")
+def look_at_page(command: str) -> int:
+    """Run the command, fetch the page at the address that it prints, and end it by Ctrl-C."""
+    environ = {**os.environ, "BROWSER": "true"}  # what opens a browser does nothing
+    server = subprocess.Popen(shlex.split(command), env=environ, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        address = next((found[0] for line in server.stdout if (found := re.search(r"http://127\S+", line))), None)
+        if address is None:
+            print(f"{command} shows no address")
+            return 1
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with opener.open(address, timeout=60) as page:
+            print(page.status, page.headers["Content-Type"])
+    finally:
+        server.send_signal(signal.SIGINT)
+        code = server.wait(60)
+    return code if code != 130 else 0
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--here", action="store_true", help="the own job only, in an environment that is there")
+    options.add_argument("--here", action="store_true", help="without clone and make demo, in this environment")
     options.add_argument("--pip-args", default="", help="for pip, as PIP_ARGS of the Makefile")
+    options.add_argument("--page", help=argparse.SUPPRESS)
     chosen = options.parse_args()
+    if chosen.page:
+        raise SystemExit(look_at_page(chosen.page))
     with tempfile.TemporaryDirectory(prefix="newcomer-") as name:
         folder = Path(name)
         environ = {**os.environ, "JOBSDK_HOME": f"{name}/home", "PIP_ARGS": chosen.pip_args}
-        if chosen.here:
-            environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + environ["PATH"]
-            own_job(OWN.partition("\n")[2], folder, environ)
-            return
-        environ.pop("VIRTUAL_ENV", None)
+        for variable in ("VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL"):
+            environ.pop(variable, None)
         began = time.monotonic()
-        timed("git clone", f"git clone --quiet --no-hardlinks '{ROOT}' clone", folder, environ)
-        timed(f"the first command: {first_command()}", first_command(), folder / "clone", environ)
-        own_job(OWN, folder / "clone", environ)
+        if chosen.here:
+            (folder / ".venv").symlink_to(sys.prefix)
+        else:
+            subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, folder / "clone"], check=True)
+            folder /= "clone"
+            subprocess.run(shlex.split(_FIRST), cwd=folder, env=environ, check=True)
+            print(f"{time.monotonic() - began:8.1f} s  git clone, {_FIRST}", flush=True)
+        if not re.search(rf"^    {_FIRST}\b", (ROOT / "README.md").read_text(), re.MULTILINE):
+            raise SystemExit(f"README.md does not show {_FIRST}")
+        follow(folder, environ)
         print(f"{time.monotonic() - began:8.1f} s  in all")
 
 

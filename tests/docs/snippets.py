@@ -61,7 +61,8 @@ def lines(page: str | None = None) -> list[Line]:
     """The commands of the blocks of shell, and those that stand after a `$` in a block without a language."""
     found = []
     for one in snippets(page=page):
-        for text in one.text.replace("\\\n", " ").splitlines() if one.language in ("sh", "") else ():
+        without_files = re.sub(r"^cat >.*<<'(\w+)'\n(?:.*\n)*?\1\n", "", one.text, flags=re.MULTILINE)
+        for text in without_files.replace("\\\n", " ").splitlines() if one.language in ("sh", "") else ():
             if one.language == "" and not text.startswith("$ "):
                 continue
             command, _, comment = text.removeprefix("$ ").partition("  #")

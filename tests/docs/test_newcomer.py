@@ -1,15 +1,18 @@
-"""A newcomer's path but for the packages, which `scripts/newcomer.py` without `--here` fetches as well."""
+"""The README's commands in order. `scripts/newcomer.py` without `--here` also clones, and downloads the packages."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 from tests.docs.snippets import ROOT
 
 
-def test_an_own_job_takes_five_lines_at_most() -> None:
+def test_every_command_of_the_readme_works() -> None:
     argv = [sys.executable, str(ROOT / "scripts/newcomer.py"), "--here"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "an own job on 2 nodes x 2 processes" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = re.findall(r"^ +[\d.]+ s  (\S.*)", done.stdout, re.MULTILINE)
+    assert len(shown) >= 15, shown
+    assert "jobsdk ui" in shown

@@ -60,15 +60,21 @@ def project(page: str, folder: Path) -> Path:
     for one in snippets("python", page):
         if named := re.match(r"# (\w+\.py)\n", one.text):
             (folder / named[1]).write_text(one.text)
-    (folder / "job.yml").write_text(first(page, "# job.yml\ncommand") or first("README.md", "# job.yml") or "")
+    (folder / "job.yml").write_text(first(page, "# job.yml\ncommand") or _job_of_readme())
     if content := first(page, "# computes.yml"):
         (folder / "computes.yml").write_text(content)
     return folder
 
 
+def _job_of_readme() -> str:
+    (found,) = re.findall(r"^cat >job.yml <<'END'\n(.*?)^END$", (ROOT / "README.md").read_text(), re.M | re.S)
+    return str(found)
+
+
 # -- commands ----------------------------------------------------------------------------------------------------------
 
-_COMMANDS = [line for line in lines() if elsewhere(COMMANDS, line.page, line.text) is None]
+#: Those of the README run in order: test_newcomer.py.
+_COMMANDS = [line for line in lines() if line.page != "README.md" and elsewhere(COMMANDS, line.page, line.text) is None]
 
 
 @pytest.mark.parametrize("page", dict.fromkeys(line.page for line in _COMMANDS))
