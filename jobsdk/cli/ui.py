@@ -23,16 +23,13 @@ def ui(port: int, opens: bool) -> None:
     except ImportError as error:
         raise JobsdkError(f"the page cannot be shown: {error}. Fix: pip install 'jobsdk[ui]'") from None
 
-    def ready(address: str, once: str) -> None:
-        click.echo(address)
-        if opens and _has_display():
-            import threading
-            import webbrowser
+    def open_browser(address: str) -> None:
+        import threading
+        import webbrowser
 
-            # Others can see the arguments of processes: the browser gets an address that lets in only once.
-            threading.Thread(target=webbrowser.open, args=(once,), daemon=True).start()
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-    serve(port, ready)
+    serve(port, click.echo, open_browser if opens and _has_display() else None)
 
 
 def _has_display() -> bool:

@@ -36,10 +36,11 @@ _HEADERS = {
 
 
 class Tickets:
-    """Tokens that let in once: others on this machine can see the arguments of a browser that is being started."""
+    """Tokens that let in once; `used` is called when one has."""
 
-    def __init__(self, *tickets: str) -> None:
+    def __init__(self, *tickets: str, used: Callable[[], None] = lambda: None) -> None:
         self._left = list(tickets)
+        self._used = used
         self._lock = threading.Lock()
 
     def take(self, given: str) -> bool:
@@ -48,6 +49,7 @@ class Tickets:
             for ticket in self._left:
                 if hmac.compare_digest(given.encode(), ticket.encode()):
                     self._left.remove(ticket)
+                    self._used()
                     return True
         return False
 
