@@ -125,6 +125,7 @@ class JobOperations:
         from jobsdk import kept
         from jobsdk.bootstrap import plan_file
         from jobsdk.plan import secret_parts
+        from jobsdk.recognition import keep_marks
 
         hidden = secret_parts(compiled.job, compiled.plan, os.environ)
         said: list[str] = []
@@ -147,6 +148,7 @@ class JobOperations:
             folder.write_json("plan.json", compiled.plan)
             if hidden:
                 plan_file.write_secrets(str(folder.path), hidden)
+            keep_marks(folder, hidden, os.environ)
             folder.write_json("native.json", compiled.native)
             folder.write_private("compute.json", compiled.compute.settings)
             folder.write_json("run.json", kept.facts(compiled))

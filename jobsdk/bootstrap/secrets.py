@@ -141,11 +141,12 @@ class Redactor:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         forms = {form for value in values for form in _as_written(value)}
-        self._forms = sorted(forms, key=len, reverse=True)
+        #: All in which the values are looked for, the longest first.
+        self.forms = sorted(forms, key=len, reverse=True)
 
     def text(self, text: str) -> str:
         """`text` with `***` in the place of each secret, also of one that was cut at the text's end."""
-        for form in self._forms:
+        for form in self.forms:
             text = text.replace(form, MASK)
         text = self._without_cut(text)
         for found in reversed(list(_matches(text))):
@@ -163,7 +164,7 @@ class Redactor:
         return [self.data(value) for value in data] if isinstance(data, (list, tuple)) else data
 
     def _without_cut(self, text: str) -> str:
-        for form in self._forms:
+        for form in self.forms:
             start = text.rfind(form[:SHORTEST], max(0, len(text) - len(form)))
             if start >= 0 and form.startswith(text[start:]):
                 return text[:start] + MASK
@@ -172,7 +173,7 @@ class Redactor:
 
 def _as_written(value: str) -> Iterable[str]:
     """A secret in the forms in which programs write it: as it is, in quotes, in a URL, a line of it."""
-    pieces = [value, *_found(value)]
+    pieces = [value, value.strip(), *_found(value)]
     lines = value.splitlines()
     pieces += [line.strip() for line in lines if len(lines) > 1 and len(line.strip()) >= 16]
     for piece in pieces:

@@ -19,7 +19,10 @@ from jobsdk.errors import JobsdkError
 def report(name: str, file: Path) -> None:
     """Write a run as one HTML file: how it went, why it failed, ranks, times, metrics, ends of logs, environment.
 
-    The file needs nothing else, and holds no secret values; it can be attached to a ticket.
+    The file needs nothing else, so that it can be attached to a ticket. *** stands for the values of the job's secrets
+    and of secret variables of the shell that it was submitted from, also where programs have printed them, and for
+    what looks like a secret by its form. Values shorter than 6 characters, parts of a value, values in other encodings
+    such as base64, and secrets that a program got elsewhere are not recognized: look at the logs before you pass it on.
     """
     from jobsdk.views.report import document
 

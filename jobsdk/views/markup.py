@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 
 from jobsdk.bootstrap.failure import plain
+
+#: What all text goes through before it becomes HTML.
+_mask: ContextVar[Callable[[str], str]] = ContextVar("mask", default=str)
+
+
+@contextlib.contextmanager
+def masked(mask: Callable[[str], str]) -> Iterator[None]:
+    """All HTML that is made inside holds text as `mask` gives it."""
+    before = _mask.set(mask)
+    try:
+        yield
+    finally:
+        _mask.reset(before)
 
 
 class Markup(str):
@@ -17,7 +32,7 @@ def text(value: object) -> Markup:
     if isinstance(value, Markup):
         return value
     said = str(value).encode("utf-8", "replace").decode()
-    return Markup(html.escape(plain(said), quote=True))
+    return Markup(html.escape(_mask.get()(plain(said)), quote=True))
 
 
 def tag(name: str, *content: object, **attributes: object) -> Markup:

@@ -298,8 +298,11 @@ def _search(
     return Hits(found, True)
 
 
-def shown(raw: bytes) -> str:
-    """A line as text: of a progress bar its last state, no control sequences, not longer than anybody reads."""
+def shown(raw: bytes, mask: Callable[[str], str] = str) -> str:
+    """A line as text: of a progress bar its last state, no control sequences, not longer than anybody reads.
+
+    `mask` takes out what is not to be seen, before anything is cut off.
+    """
     last = raw.rstrip(b"\r").rpartition(b"\r")[2]
-    text = plain(last.decode("utf-8", "replace"))
+    text = mask(plain(last.decode("utf-8", "replace")))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … ({len(text)} characters)"

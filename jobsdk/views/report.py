@@ -6,29 +6,44 @@ import datetime
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from jobsdk import __version__, card, timeline
 from jobsdk.bootstrap import layout
 from jobsdk.bootstrap.wording import duration_text
 from jobsdk.explain import Explanation
+from jobsdk.recognition import Mask, mask_of
 from jobsdk.run import Run
 from jobsdk.runs import State
 from jobsdk.views import charts
 from jobsdk.views.grid import badge, grid
-from jobsdk.views.markup import STYLE, Markup, facts, joined, tag, text
-from jobsdk.views.merged import shown
+from jobsdk.views.markup import STYLE, Markup, facts, joined, masked, tag, text
 from jobsdk.views.ranks import Ranks, RankState, counted, layout_text
-from jobsdk.views.watched import last_line
+from jobsdk.views.watched import last_line, last_lines
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _LOGS = 40  # ranks whose logs are taken along
 _LAST_LINES = 300
 _LAST_BYTES = 64 << 10
+_LEFT_OUT = (
+    "The job has secrets that cannot be recognized here: it was submitted from another machine, or the file that "
+    "tells of them is gone. So what its ranks have written is left out."
+)
 
 
 def document(run: Run) -> str:
-    """The whole file, of a run that has ended or goes on."""
+    """The whole file, of a run that has ended or goes on.
+
+    Secret values that can be recognized are masked; see `jobsdk.recognition`. Where they cannot be, what the programs
+    have written is left out.
+    """
+    mask = mask_of(run.folder)
+    with masked(mask or Mask()):
+        return _document(run, mask)
+
+
+def _document(run: Run, mask: Mask | None) -> str:
     plan, events = run.folder.plan(), run.folder.events()
     ranks = Ranks(plan)
     ranks.feed(events)
@@ -38,15 +53,18 @@ def document(run: Run) -> str:
     def log(state: RankState) -> str:
         return layout.rank_log(str(run.folder.path), state.node, state.rank, restarts)
 
-    metrics = run.metrics
+    metrics = run.metrics if mask else {}
     sections = [
         _head(run, states),
         _cause(run),
-        _section("Ranks", grid(states, lambda state: last_line(log(state)))),
+        _section("Ranks", grid(states, lambda state: last_line(log(state), mask) if mask else "")),
         _section("Where the time went", charts.timeline(timeline.of_run(run.folder))),
-        _section("Metrics", charts.curves(metrics)) if metrics else None,
+        # A name is cut off where there is no more room for it.
+        _section("Metrics", charts.curves({mask(name): metrics[name] for name in metrics}))
+        if metrics and mask
+        else None,
         _section("Warnings", _lines(event["message"] for event in events if event["event"] == "warning")),
-        _section("Logs", *_logs(run, states, log)),
+        _section("Logs", *_logs(run, states, log, mask)) if mask else _section("Logs", tag("p", _LEFT_OUT)),
         _section("The job", *_job(run, plan)),
     ]
     made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
@@ -111,24 +129,12 @@ def _lines(lines: Iterator[Any]) -> Markup | None:
     return tag("pre", found) if found else None
 
 
-def _tail(path: str, size: int) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - size))
-            data = file.read()
-    except OSError:
-        return b""
-    return data[data.find(b"\n") + 1 :] if end > size else data
-
-
-def _logs(run: Run, states: Sequence[RankState], log: Callable[[RankState], str]) -> Iterator[Markup]:
+def _logs(run: Run, states: Sequence[RankState], log: Callable[[RankState], str], mask: Mask) -> Iterator[Markup]:
     """The ends of the logs: first of those that failed, then in order; not of more ranks than anybody reads."""
     cause = run.report.get("cause") or {}
     order = sorted(states, key=lambda one: (one.rank != cause.get("rank"), one.state != "failed", one.rank))
     for state in order[:_LOGS]:
-        whole = _tail(log(state), _LAST_BYTES)
-        lines = [shown(line) for line in whole.rstrip(b"\n").split(b"\n")[-_LAST_LINES:]] if whole else []
+        lines = [*islice(last_lines(log(state), _LAST_BYTES, mask), _LAST_LINES)][::-1]
         title = tag("summary", f"rank {state.rank} on node {state.node}: {state.state}")
         body = tag("pre", "\n".join(lines)) if lines else tag("p", "it has written nothing", class_="dim")
         yield tag("details", title, body, open=state.rank == cause.get("rank"))

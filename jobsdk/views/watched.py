@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 from jobsdk import card, timeline
@@ -15,6 +16,7 @@ from jobsdk.bootstrap import layout
 from jobsdk.bootstrap.failure import plain
 from jobsdk.errors import ComputeError, RunNotFound
 from jobsdk.metrics import last
+from jobsdk.recognition import Mask
 from jobsdk.run import Run
 from jobsdk.runs import EventReader, RunFolder, State
 from jobsdk.views import charts
@@ -124,7 +126,7 @@ class Watched:
         """`step 12: loss 0.5`, as rank 0 has reported it last."""
         path = layout.reports(str(self.folder.path), 0, 0, self._state.restarts)
         try:
-            found = json.loads(_tail(path).rstrip(b"\n").rpartition(b"\n")[2])
+            found = json.loads(_tail(path, _LAST)[0].rstrip(b"\n").rpartition(b"\n")[2])
             values = [
                 f"{name} {value:.4g}" for name, value in found["metrics"].items() if isinstance(value, int | float)
             ]
@@ -197,19 +199,31 @@ class Watched:
         return {"last": {name: last(points).value for name, points in found.items()}, "svg": charts.curves(found)}
 
 
-def last_line(path: str) -> str:
+def last_line(path: str, mask: Mask | None = None) -> str:
     """The last line of a log that is not blank."""
-    for line in reversed(_tail(path).split(b"\n")):
-        if line.strip():
-            return shown(line)[-300:]
-    return ""
+    return next((line[-300:] for line in last_lines(path, _LAST, mask) if line.strip()), "")
 
 
-def _tail(path: str) -> bytes:
+def last_lines(path: str, size: int, mask: Mask | None = None) -> Iterator[str]:
+    """The lines in the last `size` bytes of a log, as they are shown, the last one first. Of a line that begins before
+    those its end is shown if it is the only one."""
+    margin = mask.longest if mask else 0  # of what a value's end may stand at the beginning
+    data, is_cut = _tail(path, size + margin)
+    lines = data.removesuffix(b"\n").split(b"\n") if data else []
+    if is_cut and len(lines) > 1:
+        del lines[0]
+        is_cut = False
+    for line in reversed(lines):
+        yield shown(line, mask or str)[margin if is_cut else 0 :]
+
+
+def _tail(path: str, size: int) -> tuple[bytes, bool]:
+    """The end of a file, and whether there is more before it."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST))
-        return file.read()
-    return b""
+        begin = max(0, os.fstat(file.fileno()).st_size - size)
+        file.seek(begin)
+        return file.read(), begin > 0
+    return b"", False
 
 
 class Watch:
