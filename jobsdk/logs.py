@@ -16,7 +16,7 @@ from jobsdk.bootstrap import contract, layout
 from jobsdk.bootstrap.failure import plain
 from jobsdk.bootstrap.wording import duration_text
 from jobsdk.runs import STATUSES, EventReader, Pace, Refresh, RunFolder, State
-from jobsdk.terminal import columns, painted
+from jobsdk.terminal import blank, columns, painted
 from jobsdk.views.ranks import Ranks, counted
 
 _CHUNK = 1 << 20  # bytes read from one file in one go
@@ -392,7 +392,7 @@ class Follower:
 
     def _erase(self) -> None:
         if self._drawn:
-            self._out.write(b"\r\x1b[K")
+            self._out.write(blank(self._drawn))
             self._drawn = b""
 
     def _draw(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobsdk import compute as computes
 from jobsdk.errors import ComputeError, JobFailed
 from jobsdk.runs import RunFolder, State
+from jobsdk.terminal import Guard, guarded
 
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
@@ -302,7 +303,7 @@ class Run:
             raise
 
     def _say(self, text: str) -> None:
-        print(f"{self.name}: {text}", file=sys.stderr)
+        print(f"{self.name}: {text}", file=guarded(sys.stderr))
 
     def _index(self) -> None:
         from jobsdk.history import History
@@ -322,7 +323,9 @@ class Run:
 
 def _stdout() -> Sink:
     """Python's stdout for bytes. Under PYTHONUNBUFFERED it may write less than it is given; ours does not."""
-    buffer = getattr(sys.stdout, "buffer", None)
+    buffer: Any = getattr(sys.stdout, "buffer", None)
+    if buffer is not None and sys.stdout.isatty():
+        return Guard(buffer, sys.stdout.encoding or "utf-8")
     if isinstance(buffer, io.RawIOBase):
         return open(buffer.fileno(), "wb", closefd=False)
     return buffer or _TextSink()

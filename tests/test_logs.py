@@ -131,7 +131,7 @@ def test_a_progress_bar_is_redrawn_below_the_lines_on_a_terminal(run: RunFolder)
         assert out.getvalue() == b"[rank 0]  10%"
         log(run, 1).write_bytes(b"hello\n")
         follower._round()
-        assert out.getvalue() == b"[rank 0]  10%\r\x1b[K[rank 1] hello\n"
+        assert out.getvalue() == b"[rank 0]  10%\r" + b" " * 13 + b"\r[rank 1] hello\n"
         file.write(b"\r 20%\n")
     follower.drain()
     assert out.getvalue().endswith(b"hello\n[rank 0]  20%\n")
@@ -155,7 +155,7 @@ def test_a_line_says_how_the_ranks_are_on_a_terminal(run: RunFolder, monkeypatch
     assert drawn is not None, out.getvalue()
     assert re.fullmatch(rb"(\d+ waiting, )?1 running, 1 completed", drawn[1])
     follower.drain()
-    assert b"running" not in out.getvalue().rpartition(b"\r\x1b[K")[2]
+    assert b"running" not in out.getvalue().rpartition(b" \r")[2]
 
 
 def test_what_is_said_and_an_interrupt_find_the_terminal_line_empty(
@@ -171,11 +171,11 @@ def test_what_is_said_and_an_interrupt_find_the_terminal_line_empty(
     assert out.getvalue() == "[rank 0]  10% 日本".encode()
     run.append_event("warning", message="low on disk")
     follower._take_events()
-    assert out.getvalue().endswith("日本\r\x1b[Klow on disk\n".encode())
+    assert out.getvalue().endswith(f"日本\r{' ' * 18}\rlow on disk\n".encode())
     follower._drawn_at = 0.0
     with pytest.raises(KeyboardInterrupt):
         follower.follow()
-    assert out.getvalue().endswith("[rank 0]  10% 日本\r\x1b[K".encode())
+    assert out.getvalue().endswith(f"[rank 0]  10% 日本\r{' ' * 18}\r".encode())
 
 
 def test_colours_are_around_the_prefix_only(run: RunFolder) -> None:

@@ -45,14 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
-    try:
-        return _exit_code(arguments)
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except OSError:  # nobody takes it; Python would try once more at its end, and exit with 120
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    from jobsdk.terminal import guard_output
+
+    with guard_output():
+        try:
+            return _exit_code(arguments)
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except OSError:  # nobody takes it; Python would try once more at its end, and exit with 120
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
