@@ -70,7 +70,7 @@ def asset(name: str, kind: str, workspace: Workspace) -> str:
     short = name.removeprefix("azureml:")
     if short.lower().startswith("/subscriptions/"):
         return short
-    match = re.fullmatch(r"([^/:@]+):([^/]+)", short)
+    match = re.fullmatch(r"([^/:@]+):([^/@]+)", short)
     if match is None or (kind in ("models", "data") and short == name):
         return name
     return f"{workspace.id}/{kind}/{match[1]}/versions/{match[2]}"
@@ -96,10 +96,11 @@ def environment(job: CommandJob, workspace: Workspace) -> str:
     """The id of the job's environment. Raises JobsdkError if it has none that Azure ML could run, or no such file."""
     given = job.environment
     if isinstance(given, str) and not is_file(given):
-        if re.match("(azureml:)?AzureML-", given):  # curated ones are found by the service
-            return f"azureml:{given.removeprefix('azureml:')}"
-        named = asset(given, "environments", workspace)
-        return f"azureml:{named}" if re.fullmatch(r"[^/:@]+@[^/]+", named) else named
+        short = given.removeprefix("azureml:")
+        is_curated = short.startswith("AzureML-")  # these are found by the service
+        if is_curated or re.fullmatch(r"(?!//)[^/]+@[^/@]+", short):
+            return f"azureml:{short}"
+        return asset(given, "environments", workspace)
     source, inline = described(job)
     if inline.name is not None and inline.version is not None:
         return f"{workspace.id}/environments/{inline.name}/versions/{inline.version}"

@@ -11,7 +11,9 @@ from jobsdk.job.kinds import AsText, Kind, LocalPath, MappingOf, PathOrMapping, 
 from jobsdk.job.model import Model, Nested, field, reference
 from jobsdk.job.paths import is_file_uri
 
-_NAME = r"[A-Za-z0-9][\w.-]*"
+_NAME = r"[A-Za-z0-9][\w. -]*"
+#: With the prefix, azure-ai-ml takes any name and version without a slash; what follows the last @ is a label.
+_ASSET = r"azureml:(?!azureml:)(?:[^/:@\s][^/:@]*:[^/@\s][^/@]*|[^/@\s][^/]*@[^/@\s][^/@]*)"
 
 _HINTS = {"conda": "conda_file", "docker_image": "image", "dockerfile": "build", "pip": "requirements"}
 
@@ -55,8 +57,8 @@ class EnvironmentKind(Kind):
 
     says = "the name of an environment, a mapping or Environment(...)"
     _REFERENCE = (
-        rf"azureml:{_NAME}(:[\w.+-]+|@[\w.-]+)|(?!azureml:){_NAME}(:[\w.+-]+|@[\w.-]+)"
-        r"|azureml://\S+|(azureml:)?/subscriptions/\S+|[fF][iI][lL][eE]:.*\S.*"
+        rf"{_ASSET}|(?!azureml:){_NAME}(:[\w.+][\w.+: -]*|@[\w.-]+)"
+        r"|azureml://\S.*|(azureml:)?/subscriptions/\S.*|[fF][iI][lL][eE]:.*\S.*"
     )
 
     def structure(self, value: Any, path: Path, report: Report) -> Any:

@@ -150,6 +150,7 @@ _BUILD = st.one_of(
 _ENVIRONMENTS = st.one_of(
     st.builds("azureml:{}:{}".format, _WORDS, st.one_of(st.integers(1, 99), _WORDS)),
     st.builds("azureml:{}@{}".format, _WORDS, st.just("latest")),
+    st.sampled_from(["azureml:name:1:2", "azureml:my env:1", "azureml:my env@latest", "azureml:AzureML-an env:1:2"]),
     st.builds("azureml:AzureML-{}@{}".format, _WORDS, _LABELS),
     st.builds("azureml:AzureML-{}:{}".format, _WORDS, st.integers(1, 9)),
     st.builds("azureml://registries/azureml/environments/{}/versions/{}".format, _WORDS, st.integers(1, 9)),
@@ -205,9 +206,11 @@ _SERVICES = st.one_of(
     _optional({**_PORT, "log_dir": texts(1)}, type=st.just("tensor_board")),
     _optional(_PORT, type=st.sampled_from(["jupyter_lab", "vs_code"])),
 )
+_MANAGED = ["managed", "Managed", "managed_identity", "ManagedIdentity", "managedIdentity"]
+_UNMANAGED = ["aml_token", "AMLToken", "AmlToken", "amlToken", "user_identity", "UserIdentity", "userIdentity"]
 _IDENTITIES = st.one_of(
-    _optional({"client_id": _WORDS, "object_id": _WORDS}, type=st.sampled_from(["managed", "managed_identity"])),
-    st.fixed_dictionaries({"type": st.sampled_from(["aml_token", "user_identity"])}),
+    _optional({"client_id": _WORDS, "object_id": _WORDS}, type=st.sampled_from(_MANAGED)),
+    st.fixed_dictionaries({"type": st.sampled_from(_UNMANAGED)}),
 )
 _COMPUTES = st.one_of(
     st.sampled_from(["local", "serverless", f"azureml:{_SCOPE}/workspaces/w/computes/c", "azureml:virtualClusters/vc"]),
@@ -222,7 +225,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "experiment_name": texts(1),
     "description": texts(),
     "tags": _FREE,
-    "properties": _FREE,
+    "properties": st.one_of(_FREE, st.just({"_azureml.ComputeTargetType": "amlcdsi", "a": "b"})),
     "code": st.sampled_from(["src", "./src", "src/train.py", f"azureml:{_SCOPE}/workspaces/w/codes/c/versions/1"]),
     "environment_variables": st.dictionaries(st.from_regex("V_[A-Z0-9_]{0,5}", fullmatch=True), texts(), max_size=3),
     "inputs": st.dictionaries(_NAMES, _INPUTS, max_size=3),

@@ -321,6 +321,9 @@ def test_outputs() -> None:
     "name",
     [
         "azureml:env:1",
+        "azureml:env:1:2",
+        "azureml:my env:1",
+        "azureml:my env@latest",
         "azureml:env@latest",
         "env:1.0-beta",
         "AzureML-acpt-pytorch-2.8@latest",
@@ -413,6 +416,16 @@ def test_services_and_identities() -> None:
         "identity": {"type": "managed", "client_id": "c"},
     }
     assert job.identity == ManagedIdentityConfiguration(client_id="c")
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [("AMLToken", "aml_token"), ("AmlToken", "aml_token"), ("amlToken", "aml_token"), ("Managed", "managed"),
+     ("ManagedIdentity", "managed"), ("managedIdentity", "managed"), ("UserIdentity", "user_identity"),
+     ("userIdentity", "user_identity"), ("USER_IDENTITY", "user_identity")],
+)  # fmt: skip
+def test_the_type_of_an_identity_in_each_of_its_spellings(written: str, kept: str) -> None:
+    assert command(command="x", identity={"type": written}).identity.type == kept  # type: ignore[union-attr]
 
 
 def test_set_methods_keep_what_is_not_given() -> None:
