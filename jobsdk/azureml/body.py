@@ -6,11 +6,10 @@ not. Nothing is sent or asked, and azure-ai-ml is not imported.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.azureml import body_data, own
-from jobsdk.job import secret_rules
+from jobsdk.job import expressions, secret_rules
 from jobsdk.job.distribution import Distribution, RayDistribution, TensorFlowDistribution
 from jobsdk.job.identity import AmlTokenConfiguration, ManagedIdentityConfiguration
 from jobsdk.job.paths import is_local, working_directory
@@ -34,6 +33,8 @@ _PROPERTY_NAMES = {
     "itp": "itp",
     "target_selector": "target_selector",
 }
+#: A property that the service sets: a job that was read from there has it, and azure-ai-ml does not send it back.
+_READ_ONLY = "_azureml.ComputeTargetType"
 #: What azure-ai-ml adds to a job whose compute is called local.
 _LOCAL_VARIABLES = {"AZUREML_COMPUTE_USE_COMMON_RUNTIME": "true"}
 _LOCAL = {"IsLocal": {"IsLocal": True}}
@@ -52,10 +53,10 @@ def rest_body(job: CommandJob, workspace: Workspace, *, target: str | None) -> d
     body = {
         "displayName": job.display_name or job.name,
         "description": job.description,
-        "command": _command(job.command or ""),
+        "command": expressions.current(job.command or ""),
         "codeId": _code(job, workspace),
         "computeId": None if target is None or is_here else compute_id(target, workspace),
-        "properties": own.properties(job),
+        "properties": {name: value for name, value in own.properties(job).items() if name != _READ_ONLY},
         "experimentName": job.experiment_name or default_experiment(),
         "isArchived": False,
         "inputs": body_data.inputs(job, workspace),
@@ -92,13 +93,6 @@ def default_experiment() -> str:
     from pathlib import Path
 
     return Path(working_directory()).resolve().stem.replace(" ", "") or "Default"
-
-
-def _command(text: str) -> str:
-    """The command; `{inputs.x}`, an older form, becomes `${{inputs.x}}`, which is what azure-ai-ml sends for it."""
-    for name in ("inputs", "outputs", "search_space"):
-        text = re.sub(rf"(?<!\{{)\{{{name}\.([^}}]*)\}}(?!\}})", rf"${{{{{name}.\g<1>}}}}", text)
-    return text
 
 
 def _code(job: CommandJob, workspace: Workspace) -> str | None:

@@ -1,7 +1,7 @@
 """References to inputs and outputs in a command: `${{inputs.x}}`, `${{outputs.y}}` and optional `$[[ ... ]]`.
 
-The forms are Azure ML's. They are replaced as text, as its service does it; the result is read by a shell, and by
-nothing else.
+The forms are Azure ML's, its older `{inputs.x}` among them. They are replaced as text, as its service does it; the
+result is read by a shell, and by nothing else.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import NamedTuple
 NAMESPACES = ("inputs", "outputs")
 
 _EXPRESSION = re.compile(r"\$\{\{(?P<body>[^{}]*)\}\}")
+#: Azure ML's older form, by azure-ai-ml's own pattern: it sends `${{...}}` in its place.
+_OLDER = re.compile(r"(?<!\{)\{(?P<older>(?:inputs|outputs|search_space)\.[^}]*)\}(?!\})")
+_EITHER = re.compile(f"{_EXPRESSION.pattern}|{_OLDER.pattern}")
 _NAME = re.compile(r"\s*(?P<namespace>inputs|outputs)\.(?P<name>[A-Za-z0-9_.-]+)\s*")
-#: Azure ML's deprecated form; also what is left of `${{...}}` when a `$` or a brace was forgotten.
-_SINGLE = re.compile(r"(?<!\{)\$?\{\s*(?P<namespace>inputs|outputs)\.(?P<name>[A-Za-z0-9_.-]+)\s*\}(?!\})")
+#: What resembles the older form, but stays as it is.
+_RESEMBLING = re.compile(r"(?<!\{)\{\s+(?P<namespace>inputs|outputs)\.(?P<name>[A-Za-z0-9_.-]+)\s*\}(?!\})")
 
 
 class Ref(NamedTuple):
@@ -44,8 +47,8 @@ def parse(text: str) -> tuple[Part, ...]:
     """The text in parts: plain text, and references. What is no proper reference stays plain text."""
     parts: list[Part] = []
     end = 0
-    for match in _EXPRESSION.finditer(text):
-        name = _NAME.fullmatch(match["body"])
+    for match in _EITHER.finditer(text):
+        name = _NAME.fullmatch(_body(match))
         if name is None:
             continue
         if match.start() > end:
@@ -55,6 +58,21 @@ def parse(text: str) -> tuple[Part, ...]:
     if end < len(text):
         parts.append(text[end:])
     return tuple(parts)
+
+
+def _body(match: re.Match[str]) -> str:
+    return match["older"] if match["body"] is None else match["body"]
+
+
+def current(text: str) -> str:
+    """The text with `${{...}}` in place of each reference in the older form."""
+    return _OLDER.sub(r"${{\g<older>}}", text)
+
+
+def written(text: str, offset: int) -> str:
+    """The reference at `offset`, as the user wrote it."""
+    end = "}}" if text[offset] == "$" else "}"
+    return text[offset : text.index(end, offset) + len(end)]
 
 
 def _groups(text: str) -> Iterator[tuple[int, int]]:
@@ -111,10 +129,26 @@ def problems(text: str) -> Iterator[Problem]:
         part = text[start : start + 24].split("\n")[0]
         message, fix = f"'{part}' is not closed by ']]'", "write it as $[[--option ${{inputs.name}}]]"
         yield Problem("error", part, message, fix, start)
-    for match in _SINGLE.finditer(text):
+    for match in _EITHER.finditer(text):
+        if match["older"] is not None:
+            yield _older(match, text)
+    for match in _RESEMBLING.finditer(text):
         meant = f"${{{{{match['namespace']}.{match['name']}}}}}"
         message, fix = f"'{match[0]}' is left as it is", f"if it is a reference, write {meant}"
         yield Problem("warning", match[0], message, fix, match.start())
+
+
+def _older(match: re.Match[str], text: str) -> Problem:
+    """What to say of a reference in the older form, which is one on every compute."""
+    name = _NAME.fullmatch(match["older"])
+    if name is None:
+        found = _misnamed(match[0], match["older"].strip(), match.start())
+        return found._replace(fix=f"{found.fix}; for text that is no reference, put a space after '{{'")
+    meant = f"${{{{{name['namespace']}.{name['name']}}}}}"
+    start = match.start() - text[: match.start()].endswith("$")
+    whole = text[start : match.end()]
+    message = f"'{whole}' is read as " + ("'$' and " if whole.startswith("$") else "") + meant
+    return Problem("warning", whole, message, f"write {meant}", start)
 
 
 def _misnamed(whole: str, body: str, offset: int) -> Problem:

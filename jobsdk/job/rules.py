@@ -110,12 +110,14 @@ def references_are_declared(job: CommandJob, report: Report) -> None:
             continue
         seen.add(ref[:2])
         declared = job.inputs if ref.namespace == "inputs" else job.outputs
-        written = _written(text, ref.offset)
+        written = expressions.written(text, ref.offset)
         nth = text.count(written, 0, ref.offset)
         path, kind = ("command",), ref.namespace[:-1]
         if ref.name not in declared:
             near = nearest(ref.name, declared)
             fix = f"did you mean '{near}'?" if near else f"declare '{ref.name}' under {ref.namespace}"
+            if written.startswith("{"):
+                fix += "; for text that is no reference, put a space after '{'"
             if not optional or ref.namespace == "outputs":
                 report.error(path, f"{written} names an {kind} that is not declared", fix, within=written, nth=nth)
             elif near:
@@ -123,11 +125,6 @@ def references_are_declared(job: CommandJob, report: Report) -> None:
         elif ref.namespace == "inputs" and ref.name not in given and not optional:
             fix = f"give it a value, or write $[[... {written}]]"
             report.error(path, f"{written} names an optional input that is not given", fix, within=written, nth=nth)
-
-
-def _written(text: str, offset: int) -> str:
-    """The expression at `offset` as the user wrote it."""
-    return text[offset : text.index("}}", offset) + 2]
 
 
 @rule("command", "inputs.*", "outputs.*")
@@ -160,7 +157,7 @@ def literals_are_one_word(job: CommandJob, report: Report) -> None:
             continue
         seen.add((ref.name, quote))
         better = next((mark for mark in "'\"" if not expressions.breaks(shown, mark)), None)
-        written = _written(text, ref.offset)
+        written = expressions.written(text, ref.offset)
         fix = f"write {better}{written}{better}" if better else "pass it in a file or an environment variable"
         message = f"the shell splits or interprets the value of {written}, {show(shown, 40)}"
         report.warn(("command",), message, fix, within=written, nth=text.count(written, 0, ref.offset))

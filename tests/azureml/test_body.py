@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobsdk import CommandJob, Environment, Input, JobsdkError, UserIdentityConfiguration, command
 from jobsdk.azureml import body, hashes
 from jobsdk.azureml.git import git_properties
+from jobsdk.job.expressions import current, problems
 from tests.azureml import strategies
 from tests.azureml.captured import WORKSPACE
 
@@ -40,6 +43,17 @@ def test_nothing_of_azure_is_imported() -> None:
 def test_the_target_is_the_compute() -> None:
     assert _body(_job(compute="entry"), "c")["computeId"] == f"{WORKSPACE.id}/computes/c"
     assert "computeId" not in _body(_job(compute="entry"), None)
+
+
+_PIECES = ["{inputs.x}", "${inputs.x }", "{outputs.", "{", "}", "$", " ", "{search_space.a}", "${{inputs.y}}"]
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=8).map("".join))
+def test_the_older_form_of_references_becomes_what_azure_ai_ml_sends(text: str) -> None:
+    from azure.ai.ml._utils.utils import map_single_brackets_and_warn
+
+    errors = [problem for problem in problems(text) if problem.severity == "error"]
+    assert errors or current(text) == map_single_brackets_and_warn(text)
 
 
 def test_variables_are_text() -> None:

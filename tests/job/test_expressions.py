@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsdk.job.expressions import Ref, breaks, parse, problems, quotes_at, references, render_optional, text_of
+from jobsdk.job.expressions import (
+    Ref,
+    breaks,
+    current,
+    parse,
+    problems,
+    quotes_at,
+    references,
+    render_optional,
+    text_of,
+    written,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +34,10 @@ from jobsdk.job.expressions import Ref, breaks, parse, problems, quotes_at, refe
         ("${{inputs.a}}${{inputs.b}}", (Ref("inputs", "a", 0), Ref("inputs", "b", 13))),
         ("${{input.x}} ${{inputs}} ${{inputs.}}", ("${{input.x}} ${{inputs}} ${{inputs.}}",)),
         ("${{inputs.x ${{inputs.y}}", ("${{inputs.x ", Ref("inputs", "y", 12))),
+        ("a {inputs.x}/{outputs.y }", ("a ", Ref("inputs", "x", 2), "/", Ref("outputs", "y", 13))),
+        ("${inputs.x}", ("$", Ref("inputs", "x", 1))),
+        ("{ inputs.x} {{inputs.x}} {inputs.x}} {inputs}", ("{ inputs.x} {{inputs.x}} {inputs.x}} {inputs}",)),
+        ("{inputs.x[0]} {search_space.x}", ("{inputs.x[0]} {search_space.x}",)),
     ],
 )
 def test_parse(text: str, parts: tuple[object, ...]) -> None:
@@ -52,11 +67,16 @@ def test_parse_takes_apart_what_was_put_together(pieces: list[str | tuple[str, s
     assert list(problems(text)) == []
 
 
-@given(st.text("${}[]inputs.x '\"#\\\n", max_size=60))
+odd = st.text("${}[]inputs.x '\"#\\\n", max_size=60)
+pieces = st.sampled_from(["{inputs.x}", "{outputs.", "{", "}", "$", "{search_space.a}", "${{inputs.y}}", "{ inputs.z}"])
+
+
+@given(st.one_of(odd, st.lists(pieces, max_size=8).map("".join)))
 def test_any_text_is_taken(text: str) -> None:
     parts = parse(text)
     refs = [part for part in parts if isinstance(part, Ref)]
-    assert all(text.startswith("${{", ref.offset) for ref in refs)
+    assert all(ref.name in written(text, ref.offset) for ref in refs)
+    assert [ref[:2] for ref, _ in references(current(text))] == [ref[:2] for ref in refs] or list(problems(text))
     assert [ref for ref, _ in references(text)] == refs
     assert len(list(quotes_at(text, [ref.offset for ref in refs]))) == len(refs)
     list(problems(text))
@@ -103,8 +123,11 @@ def test_references_know_whether_they_are_optional() -> None:
         ("${{inputs.x", "error", "not closed"),
         ("${{inputs.x}", "error", "not closed"),
         ("$[[--o ${{inputs.x}} ]", "error", "not closed by ']]'"),
-        ("{inputs.x}", "warning", "write ${{inputs.x}}"),
-        ("${inputs.x}", "warning", "write ${{inputs.x}}"),
+        ("{inputs.x}", "warning", "'{inputs.x}' is read as ${{inputs.x}} write ${{inputs.x}}"),
+        ("${inputs.x}", "warning", "'${inputs.x}' is read as '$' and ${{inputs.x}} write ${{inputs.x}}"),
+        ("{ inputs.x }", "warning", "'{ inputs.x }' is left as it is"),
+        ("{inputs.x[0]}", "error", "put a space after '{'"),
+        ("{search_space.lr}", "error", "pipeline or a sweep"),
     ],
 )
 def test_problems(text: str, severity: str, says: str) -> None:

@@ -70,7 +70,8 @@ mpi = MpiDistribution(process_count_per_instance=2)
         ({"command": "${{inputs.x}}", "inputs": {"x": Input(type="integer", optional=True)}}, "error", "command",
          "write $[[... ${{inputs.x}}]]"),
         ({"command": "a $[[ b"}, "error", "command", "not closed by ']]'"),
-        ({"command": "a {inputs.x}"}, "warning", "command", "write ${{inputs.x}}"),
+        ({"command": "a {inputs.x}", "inputs": {"x": 1}}, "warning", "command", "write ${{inputs.x}}"),
+        ({"command": "python -c 'f\"{ inputs.x}\"'"}, "warning", "command", "is left as it is"),
         ({"outputs": {"x": None}}, "warning", "outputs.x", "this output is not used"),
         ({"inputs": {"x": 1}}, "warning", "inputs.x", "this input is not used"),
         # values and the shell
