@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         ManagedIdentityConfiguration,
         UserIdentityConfiguration,
     )
-    from jobsdk.job.io import Input, Output
+    from jobsdk.job.io import Data, Input, Output
     from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings, ResourceConfiguration
     from jobsdk.job.scaling import ScalingConfig, TorchConfig
     from jobsdk.job.schema import job_schema
@@ -55,9 +55,10 @@ if TYPE_CHECKING:
         TensorBoardJobService,
         VsCodeJobService,
     )
-    from jobsdk.job.yaml_file import load_job
+    from jobsdk.job.yaml_file import load_component, load_job
     from jobsdk.torch_distributor import TorchDistributor
     from jobsdk.torch_trainer import FailureConfig, RunConfig, TorchTrainer, TrainingFailedError
+    from jobsdk.train.devices import get_device, get_devices
     from jobsdk.training_result import Result
 
 __version__ = "0.1.0"
@@ -78,14 +79,15 @@ _MODULES = {
     "jobsdk.job.environment": ["BuildContext", "Environment"],
     "jobsdk.job.findings": ["Finding"],
     "jobsdk.job.identity": ["AmlTokenConfiguration", "ManagedIdentityConfiguration", "UserIdentityConfiguration"],
-    "jobsdk.job.io": ["Input", "Output"],
+    "jobsdk.job.io": ["Data", "Input", "Output"],
     "jobsdk.job.resources": ["CommandJobLimits", "JobResourceConfiguration", "QueueSettings", "ResourceConfiguration"],
     "jobsdk.job.scaling": ["ScalingConfig", "TorchConfig"],
     "jobsdk.job.schema": ["job_schema"],
     "jobsdk.job.services": ["JupyterLabJobService", "SshJobService", "TensorBoardJobService", "VsCodeJobService"],
-    "jobsdk.job.yaml_file": ["load_job"],
+    "jobsdk.job.yaml_file": ["load_component", "load_job"],
     "jobsdk.torch_distributor": ["TorchDistributor"],
     "jobsdk.torch_trainer": ["FailureConfig", "RunConfig", "TorchTrainer", "TrainingFailedError"],
+    "jobsdk.train.devices": ["get_device", "get_devices"],
     "jobsdk.training_result": ["Result"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -96,6 +98,7 @@ __all__ = [
     "CommandJob",
     "CommandJobLimits",
     "ComputeError",
+    "Data",
     "DeepSpeedDistribution",
     "Environment",
     "FailureConfig",
@@ -133,7 +136,10 @@ __all__ = [
     "command",
     "from_azure",
     "function",
+    "get_device",
+    "get_devices",
     "job_schema",
+    "load_component",
     "load_job",
     "to_azure",
 ]

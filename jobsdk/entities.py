@@ -12,7 +12,7 @@ from jobsdk.job.distribution import (
 )
 from jobsdk.job.environment import BuildContext, Environment
 from jobsdk.job.identity import AmlTokenConfiguration, ManagedIdentityConfiguration, UserIdentityConfiguration
-from jobsdk.job.io import Input, Output
+from jobsdk.job.io import Data, Input, Output
 from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings, ResourceConfiguration
 from jobsdk.job.services import JupyterLabJobService, SshJobService, TensorBoardJobService, VsCodeJobService
 
@@ -25,6 +25,7 @@ __all__ = [
     "Command",
     "CommandJob",
     "CommandJobLimits",
+    "Data",
     "DeepSpeedDistribution",
     "Environment",
     "Input",

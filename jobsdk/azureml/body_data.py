@@ -122,12 +122,10 @@ def described(job: CommandJob) -> tuple[CommandJob, Environment]:
         file = job.resolve(given)
         given, findings = read_environment(file)
         if given is None:
-            raise JobsdkError(str(findings[0]))
+            raise JobsdkError(str(next(finding for finding in findings if finding.is_error)))
         source = copy.copy(job)
         source.base_path = file.parent
-        if given.name is not None or given.version is not None:  # azure-ai-ml reads no names from a job's files
-            given = copy.deepcopy(given)
-            given.name = given.version = None
+        given.name = given.version = None  # they are for who registers it
     if given is None:
         raise JobsdkError(
             "environment: is missing, and Azure ML needs one. Fix: write environment: {image: ...} or "

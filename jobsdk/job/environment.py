@@ -51,6 +51,29 @@ class Environment(Model, hints=_HINTS):
         MappingOf(AsText(none=True)), default_factory=dict, doc="Free-form properties."
     )
 
+    #: The name that a job file gave it.
+    _unused_name: str | None = None
+
+    def make_anonymous(self, path: Path, report: Report) -> None:
+        """Drop name and version with a warning, as azure-ai-ml does with environments that are part of a job file."""
+        if self.name is None and self.version is None:
+            return
+        name = self.name or "NAME"
+        object.__setattr__(self, "_unused_name", f"{name}:{self.version}" if self.version else name)
+        self.name = self.version = None
+        self._warn_of_unused_name(path, report)
+
+    def check(self, path: Path, report: Report) -> None:
+        """Judges the fields again, and repeats that a name is not used."""
+        super().check(path, report)
+        self._warn_of_unused_name(path, report)
+
+    def _warn_of_unused_name(self, path: Path, report: Report) -> None:
+        if self._unused_name is not None:
+            message = "its name and version are not used: an environment in a job file is anonymous"
+            fix = "remove them" + (f", or write azureml:{self._unused_name}" if ":" in self._unused_name else "")
+            report.warn(path, message, fix, key=True)
+
 
 class EnvironmentKind(Kind):
     """An `Environment`, or text that names one."""

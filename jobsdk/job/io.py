@@ -94,6 +94,20 @@ class Output(Model):
     )
 
 
+class Data(Model):
+    """A data asset as Azure ML's notebooks describe it. As an input it stands for what its path leads to."""
+
+    name: str | None = field(Text(empty=False), default=None, doc="Its name.")
+    version: str | None = field(AsText(), default=None, doc="Its version.")
+    type: str = field(Text(choices=("uri_file", "uri_folder", "mltable")), default="uri_folder", doc="What it is.")
+    path: str | None = field(LocalPath(empty=False), default=None, doc="A local path or a URI.")
+    description: str | None = field(Text(), default=None, doc="What it is for.")
+    tags: dict[str, str | None] = field(MappingOf(AsText(none=True)), default_factory=dict, doc="Free-form tags.")
+    properties: dict[str, str | None] = field(
+        MappingOf(AsText(none=True)), default_factory=dict, doc="Free-form properties."
+    )
+
+
 class InputKind(Kind):
     """A literal, or an `Input`."""
 
@@ -104,8 +118,8 @@ class InputKind(Kind):
             return self.refuse(value, path, report, "give it a value, or remove it")
         if isinstance(value, str):
             return Text().structure(value, path, report)
-        if isinstance(value, Output):
-            return self._from_output(value, path, report)
+        if isinstance(value, Output | Data):
+            return self._from_asset(value, path, report)
         if isinstance(value, Mapping) and set(value) == {"value"} and not isinstance(value["value"], Mapping):
             return self.structure(value["value"], path, report)  # another spelling of Azure ML's for a literal
         if isinstance(value, Input | Mapping):
@@ -120,11 +134,12 @@ class InputKind(Kind):
         fix = f"write '{value}' in quotes" if isinstance(value, float) else ""
         return value if isinstance(value, bool) else self.refuse(path_text(value), path, report, fix)
 
-    def _from_output(self, output: Output, path: Path, report: Report) -> Any:
-        """What an earlier job wrote can be given as it is."""
-        if output.path is None:
-            return self.refuse(output, path, report, "give the path of a finished job's output")
-        return Input(type=output.type, path=output.path)
+    def _from_asset(self, given: Output | Data, path: Path, report: Report) -> Any:
+        """What an earlier job wrote, or a data asset, can be given as it is."""
+        if given.path is None:
+            what = "a path" if isinstance(given, Data) else "the path of a finished job's output"
+            return self.refuse(given, path, report, f"give {what}")
+        return Input(type=given.type, path=given.path)
 
     def _literal(self, given: Input, path: Path, report: Report) -> Any:
         """The literal that an input of a value type stands for; Azure ML's components declare such inputs."""

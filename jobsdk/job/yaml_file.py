@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from jobsdk.job.command import CommandJob
 from jobsdk.job.environment import Environment
@@ -43,6 +43,21 @@ def load_job(source: Source, params_override: Overrides = None, *, strict: bool 
     return job
 
 
+def load_component(
+    source: Source = None, relative_origin: str | None = None, params_override: Overrides = None
+) -> NoReturn:
+    """Raises JobsdkError: components are parts of Azure ML's pipelines, which do not run here.
+
+    It is there because Azure ML's notebooks import it, most of them without a call.
+    """
+    from jobsdk.errors import JobsdkError
+
+    raise JobsdkError(
+        f"{show(source)} is a component, a part of a pipeline, and does not run here. "
+        "Fix: write its command as a job and load that with load_job(), or use azure-ai-ml"
+    )
+
+
 def read_job(
     source: Source,
     overrides: Overrides = None,
@@ -63,6 +78,8 @@ def read_job(
         data, positions = _override(data, positions, dotted_path, value, report)
         report.places = positions
     job = CommandJob.structure(data, (), report)
+    if isinstance(job.environment, Environment) and isinstance(data.get("environment"), Mapping):
+        job.environment.make_anonymous(("environment",), report)
     unread = {problem.path for problem in problems}
     known = set(problems)
     report.findings = [f for f in report.findings if f in known or f.path not in unread]

@@ -26,6 +26,8 @@ _MODULES = {
     "process_group": ["barrier", "destroy_process_group", "init_process_group"],
     "reporting": ["get_metrics", "report"],
 }
+#: Names of `ray.train` that only submitting needs; they are there where jobsdk is installed.
+_OF_JOBSDK = ("FailureConfig", "Result", "RunConfig", "ScalingConfig", "TrainingFailedError")
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
@@ -45,14 +47,18 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "torch":  # a submodule that is used as one: jobsdk.train.torch.get_device()
+        return import_module(".torch", __name__)
+    if name in _OF_JOBSDK:
+        return getattr(import_module("jobsdk"), name)
     module = _HOME.get(name)
     if module is None:
         raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    from importlib import import_module
-
     value = globals()[name] = getattr(import_module("." + module, __name__), name)
     return value
 
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_OF_JOBSDK})

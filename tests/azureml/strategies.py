@@ -157,7 +157,7 @@ _ENVIRONMENTS = st.one_of(
     st.builds("azureml://registries/azureml/environments/{}/labels/{}".format, _WORDS, _LABELS),
     st.just(f"azureml:{_SCOPE}/workspaces/w/environments/d/versions/2"),
     st.just("file:env.yml"),
-    _optional({**_INLINE, "conda_file": _CONDA, "name": _WORDS}, image=_WORDS),
+    _optional({**_INLINE, "conda_file": _CONDA, "name": _WORDS, "version": st.integers(1, 9)}, image=_WORDS),
     _optional(_INLINE, build=_BUILD),
 )
 
@@ -234,7 +234,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "distribution": _DISTRIBUTIONS,
     "resources": _RESOURCES,
     "limits": _optional(
-        {"timeout": st.one_of(st.integers(1, 10**7), st.integers(1, 30).map(lambda days: days * 86400))}
+        {"timeout": st.one_of(st.integers(1, 10**7), st.integers(1, 30).map(lambda days: days * 86400), st.just(30.5))}
     ),
     "services": st.dictionaries(_WORDS, _SERVICES, max_size=2),
     "queue_settings": _optional(

@@ -61,7 +61,6 @@ environments = st.sampled_from(
     requirements=paths,
     build=fields(path=paths, dockerfile_path=words),
     os_type=st.sampled_from(["Linux", "Windows", "linux"]),
-    version=texts | st.integers(),
     tags=free,
 )
 distributions = st.one_of(
@@ -116,7 +115,7 @@ jobs = fields(
         init_method=st.sampled_from(["env", "TCP"]),
         timeout_s=st.sampled_from([60, "30m", 1.5]),
     ),
-    limits=fields(timeout=counts),
+    limits=fields(timeout=counts | st.sampled_from([30.5, "1h30m", "90 s"])),
     services=st.dictionaries(names, services, max_size=2),
     queue_settings=fields(job_tier=st.sampled_from(["spot", "Basic"]), priority=st.sampled_from(["low", "HIGH"])),
     identity=fields({"type": st.sampled_from(["managed", "managed_identity", "aml_token", "user_identity"])}),

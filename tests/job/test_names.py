@@ -62,3 +62,32 @@ def test_errors_are_one_tree() -> None:
     assert pickle.loads(pickle.dumps(error)).findings == error.findings
     failed = pickle.loads(pickle.dumps(JobFailed("failed", {"exit_code": 3})))
     assert (str(failed), failed.report) == ("failed", {"exit_code": 3})
+
+
+def test_what_azure_notebooks_import_is_there() -> None:
+    from jobsdk import load_component
+    from jobsdk.entities import Data
+
+    data = Data(name="d", version=1, type="uri_file", path="https://host.example/d.csv")
+    job = jobsdk.command(command="cat ${{inputs.d}}", inputs={"d": data})
+    assert job.inputs["d"] == jobsdk.Input(type="uri_file", path="https://host.example/d.csv")
+    with pytest.raises(ValidationError, match=r"inputs\.d: .* Fix: give a path"):
+        jobsdk.command(command="x", inputs={"d": Data(name="d")})
+    with pytest.raises(JobsdkError, match=r"'component.yml' is a component, .* Fix: write its command as a job"):
+        load_component(source="component.yml")
+
+
+def test_a_script_for_ray_train_is_ported_by_one_word() -> None:
+    program = (
+        "import sys\n"
+        "from jobsdk.train import Checkpoint, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError\n"
+        "from jobsdk.train import get_checkpoint, get_context, report\n"
+        "from jobsdk.train.torch import TorchConfig, TorchTrainer, get_device, get_devices\n"
+        "import jobsdk, jobsdk.train, jobsdk.train.torch as of_torch\n"
+        "assert 'torch' not in sys.modules and 'ray' not in sys.modules\n"
+        "assert jobsdk.get_device is get_device is jobsdk.train.get_device is of_torch.get_device\n"
+        "assert jobsdk.get_devices is get_devices and jobsdk.TorchTrainer is TorchTrainer\n"
+        "assert jobsdk.ScalingConfig is ScalingConfig and not hasattr(of_torch, 'prepare_model')\n"
+        "assert {'TorchTrainer', 'get_device'} <= set(dir(of_torch)) and 'RunConfig' in dir(jobsdk.train)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
