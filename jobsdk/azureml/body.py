@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.azureml import body_data, own
-from jobsdk.job import expressions, secret_rules
+from jobsdk.job import durations, expressions, secret_rules
 from jobsdk.job.distribution import Distribution, RayDistribution, TensorFlowDistribution
 from jobsdk.job.identity import AmlTokenConfiguration, ManagedIdentityConfiguration
 from jobsdk.job.paths import is_local, working_directory
@@ -163,7 +163,8 @@ def _plain(value: Any) -> Any:
 def _limits(given: CommandJobLimits | None) -> dict[str, Any] | None:
     if given is None:
         return None
-    return {**_given({"timeout": given.timeout and duration(given.timeout)}), "jobLimitsType": "Command"}
+    timeout = None if given.timeout is None else duration(durations.whole(given.timeout))
+    return {**_given({"timeout": timeout}), "jobLimitsType": "Command"}
 
 
 def duration(seconds: int) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jobsdk import machines
 from jobsdk.azureml import body_data, own
 from jobsdk.errors import JobsdkError
-from jobsdk.job import workers
+from jobsdk.job import durations, workers
 from jobsdk.job.environment import is_file
 from jobsdk.job.findings import Report, show
 from jobsdk.job.io import Input, Output
@@ -82,7 +82,9 @@ def to_azure(job: CommandJob) -> Command:
         fields["instance_count"] = resources.instance_count if resources.is_count_given else None
         made.resources = entities.JobResourceConfiguration(**fields)
     if limits is not None:
-        made.limits = entities.CommandJobLimits(timeout=limits.timeout)
+        made.limits = entities.CommandJobLimits(
+            timeout=None if limits.timeout is None else durations.whole(limits.timeout)
+        )
     if queue is not None:
         made.queue_settings = entities.QueueSettings(job_tier=queue.job_tier, priority=queue.priority)
     result: Command = made

@@ -8,12 +8,12 @@ node; that one starts the ranks, as on every other compute.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import azureml_node, launchers, layout
 from jobsdk.compute import job_rules, parcel
+from jobsdk.job import durations
 from jobsdk.job.distribution import (
     DeepSpeedDistribution,
     MpiDistribution,
@@ -233,7 +233,7 @@ def _limits(plan: Plan, is_native: bool) -> CommandJobLimits | None:
         return None
     if not is_native:
         seconds += plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN
-    return CommandJobLimits(timeout=math.ceil(seconds))
+    return CommandJobLimits(timeout=durations.whole(seconds))
 
 
 # -- what is secret --------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def outcome(
 
 def timed_out(plan: contract.Plan) -> Record:
     """The failure of a job that has used up its time."""
-    text = "the job was stopped after limits.timeout = %d s" % plan["timeout_s"]
+    text = "the job was stopped after limits.timeout = %s s" % plan["timeout_s"]
     return {"class": "timeout", "message": text, "exit_code": exits.TIMED_OUT, "t": 0.0}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jobsdk.cli.options import run_name
+from jobsdk.cli.options import Seconds, run_name
 from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
 from jobsdk.client import JobOperations
@@ -130,7 +130,11 @@ def logs(name: str, ranks: str | None, follow: bool, tail: int | None) -> None:
 
 @click.command()
 @run_name
-@click.option("--timeout", type=click.FloatRange(0), help="Seconds to wait at most; the exit code is 124 then.")
+@click.option(
+    "--timeout",
+    type=Seconds(zero=True),
+    help="How long to wait at most: seconds, or 5m; the exit code is 124 then.",
+)
 @click.pass_context
 def wait(context: click.Context, name: str, timeout: float | None) -> None:
     """Wait for a run's end, and exit with its code."""

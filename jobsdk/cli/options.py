@@ -56,11 +56,14 @@ class Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     name = "TIME"
 
+    def __init__(self, *, zero: bool = False) -> None:
+        self.zero = zero
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         from jobsdk.job.durations import seconds
 
         found = seconds(value)
-        if found is None or found <= 0:
+        if found is None or (found <= 0 and not self.zero):
             self.fail(f"{value!r} is no length of time: write seconds, or 90s, 5m, 1h30m", param, ctx)
         return found
 

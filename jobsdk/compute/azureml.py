@@ -66,7 +66,8 @@ class AzureMlCompute(Compute):
             found += scaling.findings(self.name, job, launcher, self.machine(job))
         others = job_rules.of_other_computes(self.name, job, [("resources", "properties", self.type)])
         # Properties of no type of ours are Azure's own.
-        return [*self._judge_environment(job, build_env), *found, *(one for one in others if one.is_error)]
+        own = [*self._judge_code(job), *self._judge_environment(job, build_env)]
+        return [*own, *found, *(one for one in others if one.is_error)]
 
     def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
         from jobsdk.job.secret_rules import without
@@ -252,6 +253,15 @@ class AzureMlCompute(Compute):
         return check(workspace, self.target, self.settings.get("datastore") or "workspaceblobstore")
 
     # -- what it cannot do -----------------------------------------------------------------------------------------
+
+    def _judge_code(self, job: CommandJob) -> list[Finding]:
+        """azure-ai-ml itself refuses these when it submits the job."""
+        code = (job.code or "").lower()
+        if not code.startswith(("git+", "azureml://registries/")):
+            return []
+        what = "a git repository" if code.startswith("git+") else "a registry"
+        message = f"Azure ML takes no code from {what}"
+        return [Finding("error", ("code",), message, "give a local folder: --set code=FOLDER")]
 
     def _judge_environment(self, job: CommandJob, build_env: bool) -> list[Finding]:
         found = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from jobsdk.job import durations
+
 
 class Setting(NamedTuple):
     """What a setting means, what is wrong with a value ("" if nothing), and whether a job may set it too."""
@@ -12,6 +14,12 @@ class Setting(NamedTuple):
     meaning: str
     wrong: Callable[[Any], str]
     of_job: bool = True
+
+
+def duration(value: Any) -> str:
+    """What is wrong with a length of time."""
+    found = durations.seconds(value)
+    return "" if found is not None and found >= 0 else "must be seconds, or text such as 30s or 5m"
 
 
 def meanings(settings: Mapping[str, Setting]) -> dict[str, str]:

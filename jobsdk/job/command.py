@@ -41,6 +41,14 @@ PRELOAD = ListOf(Text(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", says="the name of a Pyth
 #: Keys that Azure ML writes when it shows a job; they say nothing about what to run.
 DUMP_ONLY = frozenset(("$schema", "id", "status", "creation_context", "log_files", "parameters"))
 
+#: Azure ML's other types of jobs, and what to do with a file of one.
+_OTHER_TYPES = {
+    **dict.fromkeys(
+        "automl data_transfer distillation finetuning import parallel spark".split(), "submit it with azure-ai-ml"
+    ),
+    "pipeline": "submit it with azure-ai-ml, or write each step as a command job",
+    "sweep": "submit it with azure-ai-ml, or a command job once for each set of values",
+}
 _HINTS = {
     "script": "command", "cmd": "command", "args": "command", "arguments": "command", "source": "code",
     "source_directory": "code", "src": "code", "env": "environment", "env_vars": "environment_variables",
@@ -183,12 +191,15 @@ class CommandJob(Restarts, hints=_HINTS):
         object.__setattr__(job, "_base", None)
         object.__setattr__(job, "_places", None)
         object.__setattr__(job, "_loaded", None)
+        object.__setattr__(job, "is_of_another_type", False)
         return job
 
     _base: str | None
     _places: Places | None
     #: The plain data that `_places` are the places of.
     _loaded: dict[str, Any] | None
+    #: Whether what it was made of is a pipeline or the like: nothing else in it means anything here.
+    is_of_another_type: bool
 
     @property
     def base_path(self) -> str | None:
@@ -293,7 +304,7 @@ class CommandJob(Restarts, hints=_HINTS):
     def set_limits(
         self,
         *,
-        timeout: int | None = None,
+        timeout: float | str | None = None,
         hang_timeout: float | str | None = None,
         grace_period: float | str | None = None,
         rendezvous_timeout: float | str | None = None,
@@ -323,6 +334,12 @@ class CommandJob(Restarts, hints=_HINTS):
         return job
 
     def _fill(self, values: Mapping[Any, Any], path: Path, report: Report) -> None:
+        kind = values.get("type")
+        fix = _OTHER_TYPES.get(kind.strip().lower()) if isinstance(kind, str) else None
+        if fix is not None:
+            object.__setattr__(self, "is_of_another_type", True)
+            report.error((*path, "type"), f"jobs of the type {str(kind).strip().lower()} do not run here", fix)
+            values = {}
         super()._fill({name: value for name, value in values.items() if name not in DUMP_ONLY}, path, report)
 
     @classmethod
@@ -413,7 +430,7 @@ def command(
     shm_size: str | None = None,
     max_instance_count: int | None = None,
     gpus_per_process: float | None = None,
-    timeout: int | None = None,
+    timeout: float | str | None = None,
     hang_timeout: float | str | None = None,
     grace_period: float | str | None = None,
     rendezvous_timeout: float | str | None = None,

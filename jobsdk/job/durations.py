@@ -28,13 +28,19 @@ class Duration(Kind):
         if found is None:
             return self.refuse(value, path, report)
         if not self.minimum <= found <= _LONGEST:
-            report.error(path, f"must be from {self.minimum:g} s to 366 days, got {show(value)}")
+            fix = "write seconds, or text such as 90s, 5m, 1h30m"
+            report.error(path, f"must be from {self.minimum:g} s to 366 days, got {show(value)}", fix)
             return INVALID
         return int(found) if found == int(found) else found
 
     def schema(self) -> Schema:
         text = {"type": "string", "pattern": rf"^\s*(?:{_PART}\s*|{_WITH_UNITS})$"}
         return {"anyOf": [{"type": "number", "minimum": self.minimum}, text]}
+
+
+def whole(given: float) -> int:
+    """Seconds for a service that takes no fractions: rounded down, as azure-ai-ml does it, but at least 1."""
+    return max(1, int(given))
 
 
 def seconds(value: Any) -> float | None:

@@ -138,7 +138,7 @@ class LocalPath(Text):
 
 
 class Integer(Kind):
-    """A whole number from `minimum` to `maximum`: an int, or text of exactly an int. Neither 2.7 nor true is one."""
+    """A whole number from `minimum` to `maximum`: an int, 2.0, or text of exactly an int; neither 2.7 nor true."""
 
     says = "a whole number"
 
@@ -150,7 +150,7 @@ class Integer(Kind):
         self.fix = fix
 
     def structure(self, value: Any, path: Path, report: Report) -> Any:
-        number = whole(value)
+        number = int(value) if isinstance(value, float) and value.is_integer() else whole(value)
         if number is None:
             return self.refuse(value, path, report, self.fix)
         if self.minimum is not None and number < self.minimum:

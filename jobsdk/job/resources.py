@@ -111,10 +111,10 @@ class JobResourceConfiguration(Model, hints=_HINTS):
 class CommandJobLimits(Model):
     """Limits of a job. `timeout` is Azure ML's, the others are jobsdk's own."""
 
-    timeout: int | None = field(
-        Integer(1, fix="write it in seconds, as 3600 for an hour"),
+    timeout: float | None = field(
+        Duration(0.1),
         default=None,
-        doc="The longest that the job may run, in seconds.",
+        doc="The longest that the job may run: seconds, or text such as 1h30m. Azure ML gets whole seconds.",
     )
     hang_timeout: float | None = field(
         Duration(0.1),

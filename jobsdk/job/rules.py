@@ -41,6 +41,8 @@ def judge(job: CommandJob, report: Report) -> None:
     """Applies all rules to a job; the report has what is already known to be wrong with its fields."""
     from jobsdk.job import deepspeed_rules, file_rules, secret_rules, tensorflow_rules  # noqa: F401  (register their rules)
 
+    if job.is_of_another_type:
+        return
     broken = {_meant(job, finding.path)[:2] for finding in report.findings if finding.is_error}
     job = _laid_out(job, report, broken)
     for reads, function in RULES:

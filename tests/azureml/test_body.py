@@ -12,12 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsdk import CommandJob, Environment, Input, JobsdkError, UserIdentityConfiguration, command
+from jobsdk import (
+    CommandJob,
+    Environment,
+    Input,
+    JobsdkError,
+    UserIdentityConfiguration,
+    ValidationError,
+    command,
+    from_azure,
+    load_job,
+    to_azure,
+)
 from jobsdk.azureml import body, hashes
 from jobsdk.azureml.git import git_properties
+from jobsdk.compute.azureml import AzureMlCompute
 from jobsdk.job.expressions import current, problems
+from jobsdk.plan import make_plan
 from tests.azureml import strategies
-from tests.azureml.captured import WORKSPACE
+from tests.azureml.captured import WORKSPACE, Captured
 
 
 def _job(**fields: Any) -> CommandJob:
@@ -166,3 +179,30 @@ def test_git_is_asked_about_the_code_s_own_folder(tmp_path: Path, monkeypatch: p
     assert git_properties(code)["azureml.git.dirty"] == "True"
     monkeypatch.setenv("AZUREML_GIT_BRANCH", "built")
     assert git_properties(code)["mlflow.source.git.branch"] == "built"
+
+
+@pytest.mark.parametrize(
+    "code", ["git+https://github.com/a/b", "git+ssh://git@host/a", "azureml://registries/r/codes/c/versions/1"]
+)
+def test_code_that_azure_ai_ml_refuses_is_refused_before(code: str, azure: Captured, away: Path) -> None:
+    from azure.ai.ml import load_job as load_theirs
+
+    (away / "job.yml").write_text(f"command: x\ncode: {code}\nenvironment: azureml:e:1\n")
+    with pytest.raises(Exception, match=r"Git paths are not supported|Format not supported for code asset"):
+        azure.sent(load_theirs(away / "job.yml"))
+    job = load_job(away / "job.yml")
+    with pytest.raises(
+        ValidationError, match=r"code: Azure ML takes no code from a (git repository|registry)\. Fix: give"
+    ):
+        AzureMlCompute("c", WORKSPACE._asdict()).compile(job, make_plan(job, name="run"))
+
+
+@pytest.mark.parametrize(
+    ("timeout", "sent", "kept"), [(30.5, "PT30S", True), ("1h", "PT1H", False), (0.5, "PT1S", True)]
+)
+def test_a_timeout_is_whole_seconds_there(timeout: Any, sent: str, kept: bool) -> None:
+    job = _job(timeout=timeout)
+    assert _body(job)["limits"] == {"timeout": sent, "jobLimitsType": "Command"}
+    assert to_azure(job)._to_job()._to_rest_object().as_dict()["properties"]["limits"]["timeout"] == sent
+    assert from_azure(to_azure(job)) == job
+    assert ("jobsdk" in _body(job)["properties"]) == kept

@@ -69,7 +69,7 @@ MISTAKES = [
             "distribution.worker_count", "5 workers do not fit on 2 nodes"),
     Mistake("worker count -1", "distribution", {**TENSORFLOW, "worker_count": -1},
             "distribution.worker_count", "must be at least 1, got -1"),
-    Mistake("timeout", "limits.timeout", -5, "limits.timeout", "must be at least 1, got -5"),
+    Mistake("timeout", "limits.timeout", -5, "limits.timeout", "must be from 0.1 s to 366 days, got -5"),
     Mistake("missing input file", "inputs.data.path", "data/e.csv", "inputs.data.path", "did you mean 'd.csv'"),
     Mistake("uri_file that is a folder", "inputs.data.path", "data", "inputs.data.type", "'data' is a folder"),
     Mistake("undeclared output", "command", _command("${{outputs.x}}"), "command", "declare 'x' under outputs"),

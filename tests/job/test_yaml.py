@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk import CommandJob, Finding, ValidationError, command, load_job
+from jobsdk import CommandJob, Environment, Finding, ValidationError, command, load_job
 from jobsdk.job.findings import dotted
 from jobsdk.job.yaml_file import parse_override, read_environment, read_job
 
@@ -141,7 +141,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("command: x\ntags: {<<: 3}\n", 2, 12, "'<<' takes a mapping"),
         ("command: x\ninputs: {a: !!int abc}\n", 2, 13, "'abc' cannot be read"),
         ("command: x\ninputs: {a: " + "1" * 5000 + "}\n", 2, 13, "cannot be read"),
-        ("type: sweep\ncommand: x\n", 1, 7, "jobs of other types are not run"),
+        ("type: sweep\ncommand: x\n", 1, 7, "jobs of the type sweep do not run here"),
         ("type: comand\ncommand: x\n", 1, 7, "did you mean 'command'?"),
     ],
     ids=lambda value: repr(value)[:30],
@@ -407,14 +407,14 @@ def test_text_maps_keep_numbers_as_they_are_written(tmp_path: Path) -> None:
     written = "{a: 010, b: 1_000, c: 12:30:45, d: 0x1F, e: 1.10}"
     file = tmp_path / "job.yml"
     file.write_text(
-        f"command: x\nenvironment_variables: {written}\ntags: {written}\nenvironment: {{image: i, version: 1.10}}\n"
+        f"command: x\nenvironment_variables: {written}\ntags: {written}\noutputs: {{o: {{name: n, version: 1.10}}}}\n"
         "resources: {properties: {a: 1.10}}\n"
     )
     job = load_job(file)
     assert job.tags == job.environment_variables == {
         "a": "010", "b": "1_000", "c": "12:30:45", "d": "0x1F", "e": "1.10",
     }  # fmt: skip
-    assert (job.environment.version, job.resources.properties) == ("1.10", {"a": 1.1})  # type: ignore[union-attr]
+    assert (job.outputs["o"].version, job.resources.properties) == ("1.10", {"a": 1.1})
 
 
 @pytest.mark.parametrize(
@@ -471,3 +471,48 @@ def test_a_merged_mapping_that_is_refused_is_one_finding() -> None:
     job, findings = read_job(io.StringIO("base: &b !python/object {a: 1}\ncommand: x\ntags:\n  <<: *b\n"))
     assert job is None
     assert any(finding.is_error and finding.line == 1 for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("named", "fix"),
+    [("name: n, version: 3", "write azureml:n:3"), ("name: n", "Fix: remove them"), ("version: 3", "azureml:NAME:3")],
+)
+def test_an_environment_in_a_job_file_is_anonymous(named: str, fix: str, tmp_path: Path) -> None:
+    job, findings = read(f"command: ls\nenvironment: {{{named}, image: ubuntu}}\n", tmp_path)
+    assert job is not None
+    assert job.to_dict()["environment"] == {"image": "ubuntu"}
+    (finding,) = findings
+    assert (finding.severity, finding.path, finding.line) == ("warning", ("environment",), 2)
+    assert "its name and version are not used" in finding.message
+    assert fix in str(finding)
+    assert [(one.severity, one.message) for one in job.findings()] == [("warning", finding.message)]
+
+
+def test_an_environment_made_in_python_keeps_its_name() -> None:
+    given = Environment(name="n", version="3", image="ubuntu")
+    assert load_job({"command": "ls", "environment": given}).environment is given
+    assert given.name == command(command="ls", environment=given).to_dict()["environment"]["name"] == "n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("type: pipeline\njobs: {a: {type: command, component: azureml:c:1}}\nsettings: {default_compute: azureml:c}\n",
+         "jobs of the type pipeline do not run here. Fix: submit it with azure-ai-ml, or write each step as a command"),
+        ("type: Sweep\ntrial: {command: x, environment: y}\nobjective: {goal: minimize}\nsampling_algorithm: random\n"
+         "search_space: {lr: {type: choice}}\nlimits: {max_total_trials: 2}\ninputs: {a: {path: nowhere}}\n",
+         "jobs of the type sweep do not run here"),
+        ("type: spark\nentry: {file: a.py}\nconf: {}\n", "jobs of the type spark do not run here"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_type_of_job_has_one_error(text: str, says: str, tmp_path: Path) -> None:
+    job, findings = read(text, tmp_path)
+    assert job is None
+    (finding,) = findings
+    assert (finding.path, finding.line) == (("type",), 1)
+    assert says in str(finding)
+
+
+def test_a_misspelt_type_hides_nothing(tmp_path: Path) -> None:
+    _, findings = read("type: comand\ncomand: x\n", tmp_path)
+    assert {finding.path for finding in findings} >= {("type",), ("comand",)}

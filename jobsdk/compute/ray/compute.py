@@ -22,6 +22,7 @@ from jobsdk.compute.ray import handover
 from jobsdk.compute.ray import settings as ray_settings
 from jobsdk.compute.settings import meanings
 from jobsdk.errors import ComputeError
+from jobsdk.job import durations
 from jobsdk.job.findings import Finding, show
 from jobsdk.runs import RunFolder
 
@@ -109,7 +110,7 @@ class RayCompute(EngineCompute):
             "code": str(job.resolve(job.code)) if job.code is not None else None,
             "group": {**wanted._asdict(), "labels": wanted.labels},
             "runtime_env": runtime_env,
-            "patience": settings.get("placement_timeout"),
+            "patience": durations.seconds(settings.get("placement_timeout")),
             "grows": bool(settings.get("autoscaling")),
         }
         if self.is_submitting:

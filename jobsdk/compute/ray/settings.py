@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap import contract
-from jobsdk.compute.settings import Setting, mistakes_in
+from jobsdk.compute.settings import Setting, duration, mistakes_in
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -118,7 +118,7 @@ SETTINGS: dict[str, Setting] = {
     "gpus_per_node": Setting("GPUs of a bundle; without it processes x gpus_per_process", _amount),
     "resources_per_node": Setting("further resources of a bundle, as {memory: 8000000000, special: 1}", _amounts),
     "placement_strategy": Setting("PACK, SPREAD, STRICT_PACK or STRICT_SPREAD; without it SPREAD", _strategy),
-    "placement_timeout": Setting("seconds that a job may wait for its place; without it for ever", _amount),
+    "placement_timeout": Setting("how long a job may wait for its place, as 300 or 5m; without it for ever", duration),
     "autoscaling": Setting("true: what the cluster does not have it may get, so that jobs wait for it", _flag),
     "runtime_env": Setting("Ray's runtime_env of the nodes' processes: pip, env_vars, ...", _runtime_env),
 }

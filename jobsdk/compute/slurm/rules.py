@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsdk.compute import job_rules
 from jobsdk.compute.slurm import settings as slurm_settings
+from jobsdk.job import durations
 from jobsdk.job.environment import Environment
 from jobsdk.job.findings import Finding
 
@@ -69,7 +70,7 @@ def _environment(name: str, settings: Mapping[str, Any], job: CommandJob, build_
 
 def _grace(settings: Mapping[str, Any], plan: Plan) -> Iterator[Finding]:
     """Once Slurm has sent SIGTERM it kills what is left: after its KillWait, or where its time ends."""
-    seconds = max(_KILL_WAIT, settings.get("signal", 0))
+    seconds = max(_KILL_WAIT, durations.seconds(settings.get("signal")) or 0)
     if plan["grace_s"] >= seconds - 5:
-        message = f"Slurm kills what is left about {seconds} s after its SIGTERM (KillWait, or signal of the compute)"
-        yield Finding("warning", ("limits", "grace_period"), message, f"set less than {seconds - 5} s, or more signal")
+        message = f"Slurm kills what is left about {seconds:g} s after its SIGTERM (KillWait, or signal of the compute)"
+        yield Finding("warning", ("limits", "grace_period"), message, f"set less than {seconds - 5:g} s")

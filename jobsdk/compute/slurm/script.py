@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from jobsdk.bootstrap import contract, launchers, layout
 from jobsdk.compute import parcel
 from jobsdk.compute.slurm import settings as slurm_settings
+from jobsdk.job import durations
 from jobsdk.plan import Plan
 
 SCRIPT, LOG, SOURCE = "job.sbatch", "logs/slurm.log", "code.source"
@@ -108,7 +109,8 @@ def _header(plan: Plan, settings: Mapping[str, Any], run_dir: str, requeues: boo
     options += [option(name.replace("_", "-"), settings[name]) for name in ("cpus_per_task", "mem") if name in settings]
     options += ["--exclusive"] if settings.get("exclusive") else []
     options += [option("time", limit)] if limit else []
-    options += [f"--signal=TERM@{settings['signal']}"] if "signal" in settings else []
+    if "signal" in settings:
+        options.append(f"--signal=TERM@{durations.whole(durations.seconds(settings['signal']) or 1)}")
     options.append("--requeue" if requeues else "--no-requeue")
     options += ["--open-mode=append", option("output", f"{run_dir}/{LOG}".replace("%", "%%")), option("chdir", run_dir)]
     return options + [str(line) for line in settings.get("sbatch", [])]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from jobsdk.compute.settings import Setting, mistakes_in
+from jobsdk.compute.settings import Setting, duration, mistakes_in
 
 _GPUS = re.compile(r"(?:([A-Za-z][\w.-]*):)?([1-9][0-9]*)")
 _GPU_TYPE = re.compile(r"[A-Za-z][\w.-]*")
@@ -124,7 +124,7 @@ SETTINGS: Mapping[str, Setting] = {
         _time,
     ),
     "requeue": Setting("false: never start again a job that lost its nodes, whatever it allows itself", _flag),
-    "signal": Setting("seconds before the end of its time at which a job gets SIGTERM", _count),
+    "signal": Setting("how long before the end of its time a job gets SIGTERM: seconds, or 2m", duration),
     "comment": Setting("comment", _text),
     "setup": Setting("lines of shell before srun, such as module load cuda", _lines),
     "container": Setting("{runner: pyxis or apptainer, image: if the job has none, mounts: [A:B], args}", _container),

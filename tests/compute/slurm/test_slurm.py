@@ -55,7 +55,7 @@ def srun(text: str) -> str:
         ({"gpus_per_node": True}, "gpus_per_node must be a number, or TYPE:NUMBER"),
         ({"time": 3600}, "time must be minutes, H:MM:SS or D-HH:MM:SS, in quotes"),
         ({"exclusive": "yes"}, "exclusive must be true or false"),
-        ({"signal": "60"}, "signal must be a number above 0"),
+        ({"signal": "soon"}, "signal must be seconds, or text such as 30s or 5m"),
         ({"setup": "module load cuda"}, "setup must be a list of lines"),
         ({"sbatch": ["a", "b\nc"]}, "sbatch has 'b\\nc', which must be one line"),
         ({"container": {"image": "x"}}, "container needs runner: pyxis or apptainer"),
@@ -93,7 +93,7 @@ def test_every_setting_has_its_place_in_the_script() -> None:
         {
             "partition": "gpu,long", "account": "lab", "qos": "high", "reservation": "r", "constraint": "a100&ib",
             "exclude": "n[1-2]", "gpus_per_node": "a100:8", "cpus_per_task": 16, "mem": "0", "exclusive": True,
-            "time": "1-00:00:00", "signal": 90, "comment": "it's #1", "setup": ["module load cuda"],
+            "time": "1-00:00:00", "signal": "1m30s", "comment": "it's #1", "setup": ["module load cuda"],
             "sbatch": ["--mail-type=END"], "srun": ["--mpi=none"], "python": "/opt/py/bin/python3",
         },
         instance_count=3,
