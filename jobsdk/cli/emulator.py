@@ -29,6 +29,18 @@ def _fault(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tup
     return tuple(found)
 
 
+def _mapping(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Path]:
+    found = {}
+    for text in given:
+        uri, _equals, path = text.partition("=")
+        if "://" not in uri or not path:
+            raise click.BadParameter(f"write {text!r} as URI=PATH")
+        if not Path(path).exists():
+            raise click.BadParameter(f"there is no {path}")
+        found[uri] = Path(path).absolute()
+    return found
+
+
 _folder = click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -46,6 +58,14 @@ _OPTIONS = (
         callback=_fault,
         metavar="JSON",
         help=f"A fault that requests meet, as in '{json.dumps(_FAULT)}'.",
+    ),
+    click.option(
+        "--map",
+        "mapped",
+        multiple=True,
+        callback=_mapping,
+        metavar="URI=PATH",
+        help="Takes inputs below a wasbs:// or https:// address from a folder (or file) of this machine.",
     ),
     click.option(
         "--jobs", "at_once", type=click.IntRange(1), default=4, show_default=True, help="Jobs that run at once."
@@ -86,6 +106,7 @@ def start(
     latency: float,
     azurite: str | None,
     faults: tuple[dict[str, Any], ...],
+    mapped: dict[str, Path],
     at_once: int,
     subscription_id: str | None,
     resource_group: str | None,
@@ -132,6 +153,7 @@ def start(
             latency=latency / 1000,
             faults=faults,
             at_once=at_once,
+            mapped=mapped,
         ).run(ready, until_eof=until_eof)
 
 
@@ -165,6 +187,7 @@ def run(
     latency: float,
     azurite: str | None,
     faults: tuple[dict[str, Any], ...],
+    mapped: dict[str, Path],
     at_once: int,
     subscription_id: str | None,
     resource_group: str | None,
@@ -190,6 +213,8 @@ def run(
     options = ["--azurite", os.path.abspath(blobs.find(azurite)), "--latency", str(latency), "--jobs", str(at_once)]
     for fault in faults:
         options += ["--fault", json.dumps(fault)]
+    for uri, path in mapped.items():
+        options += ["--map", f"{uri}={path}"]
     for option, name in zip(_WORKSPACE, names, strict=False):
         options += [option, name]
     with started(folder, options) as running:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -36,7 +38,10 @@ class Place(NamedTuple):
 class Carrier:
     """Carries what one job needs and leaves; `folder` is the job's own."""
 
-    def __init__(self, settings: Settings, store: Store, storage: Storage, folder: Path) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, storage: Storage, folder: Path, mapped: Mapping[str, Path]
+    ) -> None:
+        self._mapped = {_address(uri): path for uri, path in mapped.items()}
         self._settings = settings
         self._store = store
         self._storage = storage
@@ -63,6 +68,9 @@ class Carrier:
         if data.mode == "Direct":
             return uri
         place, folder = self._place(uri), self._folder / "inputs" / name
+        here = self._here(uri)
+        if here is not None:
+            return str(_copied(name, uri, here, data, folder))
         if place is None:
             return str(self._from_the_web(name, uri, data, folder))
         if data.is_file and place.path.endswith("/"):  # as an earlier job has left its output
@@ -92,7 +100,7 @@ class Carrier:
         if address is None or not data.is_file:
             raise Unreachable(
                 f"The input {name} is {data.kind} at {uri}, which jobsdk azure-emulator does not fetch: it takes "
-                "folders and files of its own datastores, and files by https"
+                "folders and files of its own datastores, files by https, and what --map URI=PATH names"
             )
         target = folder / (unquote(urlsplit(address).path).rpartition("/")[2] or name)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -102,6 +110,19 @@ class Carrier:
         except (OSError, urllib.error.URLError, ValueError) as error:
             raise Unreachable(f"The input {name} cannot be fetched from {uri.partition('?')[0]}: {error}") from None
         return target
+
+    def _here(self, uri: str) -> Path | None:
+        """The local path that the user has mapped an address to, by the longest address that it begins with."""
+        wanted = _address(uri)
+        fitting = [one for one in self._mapped if wanted == one or wanted.startswith(one + "/")]
+        if not fitting:
+            return None
+        longest = max(fitting, key=len)
+        root = self._mapped[longest]
+        found = root / unquote(wanted[len(longest) :]).lstrip("/")
+        if not Path(os.path.normpath(found)).is_relative_to(os.path.normpath(root)):
+            raise Unreachable(f"The address {uri} leads out of {root}, which it is mapped to")
+        return found
 
     # -- from the job --------------------------------------------------------------------------------------------
 
@@ -185,6 +206,23 @@ class Carrier:
                 return Place(parts.username or "", unquote(parts.path).lstrip("/"))
             return Place(container, path)
         return None
+
+
+def _copied(name: str, uri: str, source: Path, data: Data, folder: Path) -> Path:
+    """A copy of what an input is mapped to, as a job may change it. Raises Unreachable."""
+    if source.is_dir() and not data.is_file:
+        shutil.copytree(source, folder)
+        return folder
+    if not source.is_file():
+        what = "a folder" if source.is_dir() else "not there"
+        raise Unreachable(f"The input {name} is {data.kind} at {uri}, and {source}, to which that is mapped, is {what}")
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(source, folder))
+
+
+def _address(uri: str) -> str:
+    """An address in one spelling: `wasbs:` is https in other words; without a query and a slash at the end."""
+    return (_public(uri) or uri).partition("?")[0].rstrip("/")
 
 
 def _public(uri: str) -> str | None:

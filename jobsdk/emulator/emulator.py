@@ -41,12 +41,14 @@ class Emulator:
         latency: float = 0.0,
         faults: Sequence[Mapping[str, Any]] = (),
         at_once: int = AT_ONCE,
+        mapped: Mapping[str, Path] | None = None,
     ) -> None:
         self._folder = folder
         self._azurite = azurite
         self._port = port
         self._latency = latency
         self._at_once = at_once
+        self._mapped = dict(mapped or {})
         self._faults = Faults()
         for fault in faults:
             self._faults.add(fault)
@@ -74,7 +76,7 @@ class Emulator:
             storage = Storage(own, blobs.port, files.authority)
             for container in own.containers.values():
                 storage.make(container)
-            runner = Runner(folder / "jobs", own, store, storage, self._at_once)
+            runner = Runner(folder / "jobs", own, store, storage, self._at_once, self._mapped)
             runner.bury()
             login = Login(own)
             routes = [

@@ -9,6 +9,7 @@ import shutil
 import sys
 import threading
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,16 @@ _TERMINAL = ("Completed", "Failed", "Canceled")
 class Runner:
     """Takes jobs, and runs so many of them at once; the others are queued."""
 
-    def __init__(self, folder: Path, settings: Settings, store: Store, storage: Storage, at_once: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        store: Store,
+        storage: Storage,
+        at_once: int,
+        mapped: Mapping[str, Path],
+    ) -> None:
+        self._mapped = mapped
         self._folder = folder
         self._settings = settings
         self._store = store
@@ -122,7 +132,7 @@ class Runner:
         self._status(name, "Preparing")
         code = folder / "code"
         code.mkdir()
-        carrier = Carrier(self._settings, self._store, self._storage, folder)
+        carrier = Carrier(self._settings, self._store, self._storage, folder, self._mapped)
         carrier.fetch_code(job.code_id, code)
         for own in (code / "outputs", code / "logs", folder / "tmp"):
             own.mkdir(exist_ok=True)

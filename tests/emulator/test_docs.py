@@ -35,15 +35,17 @@ def test_the_python_of_the_page(tmp_path: Path) -> None:
     assert (own.returncode, own.stdout) == (0, "[]\n"), own.stderr
 
 
-def test_the_commands_of_the_page() -> None:
+def test_the_commands_of_the_page(tmp_path: Path) -> None:
+    (tmp_path / "data/mnist").mkdir(parents=True)
     told = [line.text for line in lines(PAGE) if line.text.startswith("jobsdk ")]
-    assert [shlex.split(command)[2] for command in told] == ["run", "start", "start"]
+    assert [shlex.split(command)[2] for command in told] == ["run", "start", "start", "start"]
     for command in told:
         words = shlex.split(command)
         done = subprocess.run(
             [sys.executable, "-m", *words[:3], "--azurite", "/nowhere/azurite-blob", *words[3:]],
             capture_output=True,
             text=True,
+            cwd=tmp_path,
         )
         # Everything about it is right but for Azurite.
         assert done.stderr.startswith("error: there is no /nowhere/azurite-blob here"), command

@@ -207,6 +207,44 @@ def test_environments_that_azure_ml_offers_and_own_ones(client: Client, environm
     assert client.ended(name) == "Completed"
 
 
+def test_public_data_comes_from_where_it_is_mapped_to(tmp_path: Path) -> None:
+    account = "wasbs://datasets@public.invalid"
+    (tmp_path / "mnist/sub").mkdir(parents=True)
+    (tmp_path / "mnist/train 1.csv").write_text("one\n")
+    (tmp_path / "mnist/sub/b.csv").write_text("two\n")
+    (tmp_path / "one.csv").write_text("three\n")
+    options = ["--map", f"{account}/mnist={tmp_path}/mnist", "--map", f"{account}/other/x.csv={tmp_path}/one.csv"]
+    inputs = {
+        "folder": {"jobInputType": "uri_folder", "uri": f"{account}/mnist/"},
+        "file": {
+            "jobInputType": "uri_file", "uri": "https://public.invalid/datasets/mnist/train%201.csv"
+        },
+        "below": {"jobInputType": "uri_folder", "uri": f"{account}/mnist/sub"},
+        "one": {"jobInputType": "uri_file", "uri": f"{account}/other/x.csv"},
+        "direct": {"jobInputType": "uri_folder", "uri": f"{account}/mnist/", "mode": "Direct"},
+    }  # fmt: skip
+    read = (
+        "cat '${{inputs.folder}}/train 1.csv' ${{inputs.folder}}/sub/b.csv '${{inputs.file}}' ${{inputs.below}}/b.csv"
+        " ${{inputs.one}} > outputs/all; echo ${{inputs.direct}} >> outputs/all; rm -r ${{inputs.folder}};"
+        f" test \"$(cat outputs/all | tr '\\n' ' ')\" = 'one two one two three {account}/mnist/ '"
+    )
+    with emulated(*options) as running:
+        client = Client(running)
+        assert client.put_job("mapped", read, inputs=inputs)[0] == 201
+        assert client.ended("mapped") == "Completed"
+        assert (tmp_path / "mnist/train 1.csv").exists()
+        for name, uri, says in (
+            ("out", f"{account}/mnist/../one.csv", "leads out of"),
+            ("gone", f"{account}/mnist/nothing.csv", "is not there"),
+            ("beside", f"{account}/mnist2/a.csv", "cannot be fetched"),
+        ):
+            given = {"data": {"jobInputType": "uri_file", "uri": uri}}
+            assert client.put_job(name, "cat ${{inputs.data}}", inputs=given)[0] == 201
+            assert client.ended(name) == "Failed"
+            base = client.workspace.replace("https://management.azure.com", "https://eastus.api.azureml.ms/history/v1.0")
+            assert says in client.ask("GET", f"{base}/runs/{name}/details")[1]["error"]["error"]["message"]
+
+
 def test_an_input_that_is_not_there_fails_the_job(client: Client) -> None:
     uri = "azureml://datastores/workspaceblobstore/paths/nothing.csv"
     client.put_job("no-input", "cat ${{inputs.x}}", inputs={"x": {"jobInputType": "uri_file", "uri": uri}})
