@@ -133,10 +133,7 @@ class Emulator:
             threading.Thread(target=_at_eof, args=(loop, ended), daemon=True).start()
         await ended.wait()
         listening.close()
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await self._proxy.close()
 
     def _saw_blob(self, method: str, path: str, status: int) -> None:
         if not path.startswith(f"/{self._settings.account}/"):  # our own requests name the account in the path

@@ -48,10 +48,22 @@ class Proxy:
         self._log = log
         self._control = control
         self.latency = latency
+        self._clients: set[asyncio.Task[None]] = set()  # the loop alone would not keep them alive
 
     async def start(self, port: int) -> asyncio.Server:
         """Listen on a port of 127.0.0.1; 0 takes a free one."""
-        return await asyncio.start_server(self._serve, "127.0.0.1", port, limit=_HEAD)
+        return await asyncio.start_server(self._accept, "127.0.0.1", port, limit=_HEAD)
+
+    async def close(self) -> None:
+        """Leave all clients."""
+        for task in self._clients:
+            task.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._clients.add(task)
+        task.add_done_callback(self._clients.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -145,14 +157,16 @@ def _outer_proxy(host: str) -> str | None:
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float, limit: int | None) -> None:
     """Carry bytes, each `delay` seconds late; those after the first `limit` are not carried any more."""
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
+    queue: asyncio.Queue[tuple[float, bytes | OSError]] = asyncio.Queue(256)
 
     async def take() -> None:
-        while True:
-            data = await reader.read(_CHUNK)
+        data: bytes | OSError = b"..."
+        while data and not isinstance(data, OSError):
+            try:
+                data = await reader.read(_CHUNK)
+            except OSError as error:  # who waits at the other end of the queue has to hear of it
+                data = error
             await queue.put((loop.time() + delay, data))
-            if not data:
-                return
 
     taking = asyncio.create_task(take())
     carried = 0
@@ -161,6 +175,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dela
             due, data = await queue.get()
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
+            if isinstance(data, OSError):
+                raise data
             carried += len(data)
             if limit is not None and carried > limit:
                 raise ConnectionAbortedError("the fault is due")
@@ -173,8 +189,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dela
                 writer.write_eof()
     finally:
         taking.cancel()
-        with contextlib.suppress(asyncio.CancelledError, OSError):
-            await taking
+        await asyncio.gather(taking, return_exceptions=True)
 
 
 async def _both(up: Awaitable[None], down: Awaitable[None]) -> None:
