@@ -238,10 +238,11 @@ class _Walk:
         return ""
 
     def _link(self, link: str, path: str, real: str) -> str:
-        """The target to write for a link inside the tree: as it is, or made anew if it would lead out of a copy."""
+        """The target to write for a link inside the tree: as it is, or made anew if it could lead out of a copy."""
+        from jobsdk.bootstrap.extraction import stays_inside
+
         text = os.readlink(link)
-        leads_to = os.path.normpath(os.path.join(os.path.dirname(path), text))
-        if os.path.isabs(text) or f"{leads_to}/".startswith("../"):
+        if not stays_inside(path.count("/"), text):
             return os.path.relpath(real, os.path.dirname(link))
         return text
 

@@ -263,6 +263,7 @@ def test_links_inside_stay_links_and_links_to_the_outside_are_followed(tmp_path:
     (code / "absolute.py").symlink_to(code / "train.py")
     (code / "roundabout.py").symlink_to("../code/train.py")
     (code / "folder").symlink_to("pkg")
+    (code / "winding.py").symlink_to("pkg/../train.py")
     (code / "here").symlink_to(".")
     (code / "lib.py").symlink_to(shared / "lib.py")
     (code / "shared").symlink_to(shared)
@@ -278,6 +279,7 @@ def test_links_inside_stay_links_and_links_to_the_outside_are_followed(tmp_path:
         "here": ".",
         "pkg/main.py": "../train.py",
         "roundabout.py": "train.py",
+        "winding.py": "train.py",
     }
     assert (copy / "pkg/main.py").read_text() == "x"
     assert (copy / "lib.py").read_text() == (copy / "shared/lib.py").read_text() == "lib"

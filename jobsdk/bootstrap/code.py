@@ -69,18 +69,18 @@ def _copy(source: str, digest: str, target: str, run_dir: str) -> None:
         raise CodeError("its content has changed: the sha256 is %s, not %s" % (_sha256(source), digest))
     import tarfile
 
+    from . import extraction
+
     os.mkdir(target)
     try:
         with tarfile.open(source) as archive:
-            archive.extraction_filter = lambda member, _: member  # Python 3.12 asks for one
-            for member in archive:
-                # What the SDK packs lies within; anything else is not its archive.
-                place = os.path.normpath(os.path.join(target, member.name))
-                if not (place + "/").startswith(target + "/"):
-                    raise CodeError("it has a member outside its folder: %s" % member.name)
-                archive.extract(member, target)
+            left = extraction.extract(archive, target).left_out
+    except extraction.Refused as error:
+        raise CodeError(str(error)) from error
     except (tarfile.TarError, EOFError) as error:
         raise CodeError("it is no whole tar file: %s" % str(error).splitlines()[0]) from error
+    if left:
+        raise CodeError("it has %s" % str(left[0]))
 
 
 def _sha256(path: str) -> str:

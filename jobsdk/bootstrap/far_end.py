@@ -1,8 +1,9 @@
 """The other end of `jobsdk.compute.remote`: how files get to and from a machine that has nothing but Python.
 
-This one file is sent along with each call and run by itself, as `python3 -c ... OPERATION ARGUMENTS` with ARGUMENTS a
-JSON list; so it imports nothing of the bootstrap. What an operation returns follows MARK on stdout, as one line of
-JSON: what a login shell's own files print comes before. {"error": text, "errno": number} says why it could not be done.
+This file and `extraction` are sent along with each call and run by themselves, as `python3 -c ... OPERATION ARGUMENTS`
+with ARGUMENTS a JSON list; so they import nothing else of the bootstrap. What an operation returns follows MARK on
+stdout, as one line of JSON: what a login shell's own files print comes before. {"error": text, "errno": number} says
+why it could not be done.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import stat
 import sys
 import tarfile
 import tempfile
-from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, Tuple
+
+from . import extraction
 
 MARK = b"\n\0jobsdk\0"
 _CHUNK = 1 << 20
@@ -59,8 +62,7 @@ def take_code(partly: str) -> Dict[str, Any]:
     """Unpack the tar stream on stdin there, and make it the store's."""
     try:
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
-            for member in archive:
-                _extract(archive, member, partly)
+            _extract(archive, partly)
     except BaseException:
         shutil.rmtree(partly, ignore_errors=True)
         raise
@@ -97,21 +99,15 @@ def fetch(paths: List[str]) -> None:
         for index, path in enumerate(paths):
             path = os.path.realpath(os.path.expanduser(path))
             if os.path.exists(path):
-                archive.add(path, str(index), filter=_plain)
+                archive.add(path, str(index))
     sys.stdout.buffer.flush()
     os._exit(0)
 
 
-def _plain(member: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
-    return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
-
-
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> None:
-    archive.extraction_filter = lambda member, _: member  # Python 3.12 asks for one
-    place = os.path.realpath(os.path.join(folder, os.path.dirname(member.name)))
-    if not (place + "/").startswith(os.path.realpath(folder) + "/"):
-        raise ValueError("a member lies outside its folder: %s" % member.name)
-    archive.extract(member, folder, set_attrs=not member.issym(), numeric_owner=True)
+def _extract(archive: tarfile.TarFile, folder: str) -> None:
+    left = extraction.extract(archive, folder).left_out
+    if left:
+        raise ValueError("it has %s" % str(left[0]))
 
 
 def _digest(folder: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jobsdk.errors import ComputeError
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.extraction import LeftOut
     from jobsdk.runs import RunFolder
 
 
@@ -108,8 +109,8 @@ class Host:
         if os.path.realpath(run_dir) != os.path.realpath(run.path):
             raise ComputeError(f"run {run.name} lies in {run_dir}, not in {run.path}")
 
-    def fetch(self, paths: Mapping[str, Path]) -> None:
-        """Copy files or folders of this host to new places here. Raises ComputeError."""
+    def fetch(self, paths: Mapping[str, Path]) -> dict[str, list[LeftOut]]:
+        """Copy files or folders of this host to new places here; what was left out of each. Raises ComputeError."""
         try:
             for source, target in paths.items():
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -119,3 +120,4 @@ class Host:
                     shutil.copy2(source, target)
         except (OSError, shutil.Error) as error:
             raise ComputeError(f"cannot copy {source}: {error}") from error
+        return {path: [] for path in paths}

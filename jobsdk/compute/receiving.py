@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from jobsdk.bootstrap import pull
+from jobsdk.bootstrap.extraction import LeftOut, extract
 from jobsdk.errors import ComputeError
 
 if TYPE_CHECKING:
@@ -124,35 +124,16 @@ def _exactly(source: IO[bytes], size: int) -> bytes:
     return source.read(size)
 
 
-def unpack(stream: IO[bytes], targets: Sequence[Path]) -> set[int]:
-    """Unpack a tar stream whose members are named INDEX or INDEX/PATH to the targets of these indexes; which came.
+def unpack(stream: IO[bytes], targets: Sequence[Path]) -> dict[int, list[LeftOut]]:
+    """Unpack a tar stream whose members are named INDEX or INDEX/PATH to the targets of these indexes: files, folders,
+    and links that stay inside. For each target that came, what was left out of it.
 
-    Files only, folders and links; nothing is written outside the targets. Raises OSError, tarfile.TarError.
+    Nothing is written outside the targets, whatever the other end sends. Raises OSError, tarfile.TarError.
     """
-    came = set()
     with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            index, _, rest = member.name.partition("/")
-            top = targets[int(index)]
-            came.add(int(index))
-            place = top / rest if rest else top
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if rest and not place.parent.resolve().is_relative_to(top.resolve()):
-                raise tarfile.TarError(f"{member.name} leads out of its folder")
-            if member.isdir():
-                place.mkdir(exist_ok=True)
-                continue
-            place.unlink(missing_ok=True)
-            if member.issym():
-                place.symlink_to(member.linkname)
-            elif member.islnk():
-                other, _, inside = member.linkname.partition("/")
-                os.link(targets[int(other)] / inside, place, follow_symlinks=False)
-            else:
-                content = archive.extractfile(member)
-                assert content is not None
-                with open(place, "wb") as file:
-                    shutil.copyfileobj(content, file)
-                place.chmod(0o755 if member.mode & 0o111 else 0o644)
-                os.utime(place, (member.mtime, member.mtime))
-    return came
+        found = extract(archive, {str(index): str(target) for index, target in enumerate(targets)})
+    left: dict[int, list[LeftOut]] = {int(key): [] for key in found.came}
+    for one in found.left_out:
+        index, _, path = one.path.partition("/")
+        left.setdefault(int(index), []).append(LeftOut(path or ".", one.reason))
+    return left

@@ -21,13 +21,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import far_end
+from jobsdk.bootstrap import extraction, far_end
 from jobsdk.compute.host import Answer, Host
 from jobsdk.compute.ssh import errors as ssh_errors
 from jobsdk.compute.ssh.session import Session
 from jobsdk.errors import ComputeError, JobsdkError
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.extraction import LeftOut
     from jobsdk.compute.receiving import Received
     from jobsdk.listing import Listing
     from jobsdk.runs import RunFolder
@@ -46,6 +47,8 @@ _RUN = (
     "import sys,zlib,base64;sys.version_info<(3,8) and sys.exit(%r+sys.version.split()[0]);"
     "exec(zlib.decompress(base64.b64decode(sys.argv.pop(1))))"
 )
+
+_SENT = "jobsdk_sent"  # the package that a program there sees itself in
 
 
 class RemoteHost(Host):
@@ -134,8 +137,8 @@ class RemoteHost(Host):
     # -- Python there --------------------------------------------------------------------------------------------
 
     def python_argv(self, module: Any, *arguments: str) -> list[str]:
-        """The command that runs a module's source as a program there. The module must stand alone."""
-        code = base64.b64encode(zlib.compress(Path(module.__file__).read_bytes(), 9)).decode()
+        """The command that runs a module's source as a program there. The module imports `extraction` at most."""
+        code = base64.b64encode(zlib.compress(_program(module).encode(), 9)).decode()
         return [self.python, "-S", "-E", "-c", _RUN % ssh_errors.OLD_PYTHON, code, *arguments]
 
     def call(
@@ -223,15 +226,16 @@ class RemoteHost(Host):
             out = session.finish()
             return str(self._answered(session.answer(), out)["there"])
 
-    def fetch(self, paths: Mapping[str, Path]) -> None:
+    def fetch(self, paths: Mapping[str, Path]) -> dict[str, list[LeftOut]]:
         """As `Host.fetch`."""
         there = self.fetch_what_is_there(paths)
         for path in paths:
             if path not in there:
                 raise ComputeError(f"there is no {path} on {self.name}")
+        return there
 
-    def fetch_what_is_there(self, paths: Mapping[str, Path]) -> set[str]:
-        """`fetch`, without an error for what is not there; what was. Raises ComputeError."""
+    def fetch_what_is_there(self, paths: Mapping[str, Path]) -> dict[str, list[LeftOut]]:
+        """`fetch`, without an error for what is not there. Raises ComputeError."""
         from jobsdk.compute.receiving import unpack
 
         with self.start(self.python_argv(far_end, "fetch", json.dumps([list(paths)]))) as session:
@@ -243,7 +247,7 @@ class RemoteHost(Host):
                 session.check()
                 raise ComputeError(f"cannot copy from {self.name}: {error}") from error
             session.check()
-        return {path for index, path in enumerate(paths) if index in there}
+        return {path: there[index] for index, path in enumerate(paths) if index in there}
 
     def _expect_answer(self, session: Session) -> None:
         if not session.skip_to(far_end.MARK):
@@ -270,6 +274,20 @@ class RemoteHost(Host):
                 return receive(session, run, run_dir)
             except OSError as error:
                 raise ComputeError(f"cannot write to {run.path}: {error.strerror}") from error
+
+
+def _program(module: Any) -> str:
+    """The source of a module, whose `from . import extraction` works without any file."""
+    beside, main = (Path(str(one.__file__)).read_text("utf-8") for one in (extraction, module))
+    return (
+        "import sys, types\n"
+        f"for name in ('{_SENT}', '{_SENT}.extraction'):\n"
+        "    sys.modules[name] = types.ModuleType(name)\n"
+        f"sys.modules['{_SENT}'].extraction = sys.modules[name]\n"
+        f"exec({beside!r}, vars(sys.modules[name]))\n"
+        f"__package__ = '{_SENT}'\n"
+        f"exec({main!r})\n"
+    )
 
 
 def each(hosts: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jobsdk.bootstrap import events, exits, layout, unled
+from jobsdk.bootstrap.extraction import extract
 from jobsdk.compute import packing, parcel
 from jobsdk.compute.engine import node
 from jobsdk.compute.relayed import Mirror
@@ -96,10 +97,7 @@ class Hold:
                 return
             file.seek(0)
             with tarfile.open(fileobj=file) as archive:
-                archive.extraction_filter = staticmethod(tarfile.data_filter)
-                for member in archive:
-                    if member.isdir() or not os.path.lexists(self.run.path / member.name):
-                        archive.extract(member, self.run.path)
+                extract(archive, {name: str(self.run.path / name) for name in node.LEAVINGS}, keep=True)
 
     def finish(self, ended: Ended | None) -> None:
         """Write down the end: as node 0 has reported it, or as the engine says. The nodes are gone."""

@@ -25,7 +25,7 @@ BOOTSTRAP, CODE, PARCEL = "bootstrap.pyz", "code.tar.gz", "parcel"
 _PORTS = 4  # how many are offered: between the offer and the start another process may take one
 _MOST = 32 << 20  # bytes of output that wait for their reader; the bootstrap's files wait for the rest
 _CHUNK = 1 << 20
-_LEAVINGS = ("outputs", "mlruns", "mlruns-ranks")  # what the job leaves besides logs, in the run's folder
+LEAVINGS = ("outputs", "mlruns", "mlruns-ranks")  # what the job leaves besides logs, in the run's folder
 _ENDING = 5.0  # seconds that a bootstrap has for its last words, beside the job's grace time
 
 
@@ -176,7 +176,7 @@ class HeldNode:
 
     def leavings(self) -> Iterator[bytes]:
         """What the job has left besides its logs, as pieces of a tar file; nothing where it has left nothing."""
-        there = [name for name in _LEAVINGS if _has_files(os.path.join(self.folder, name))]
+        there = [name for name in LEAVINGS if _has_files(os.path.join(self.folder, name))]
         if not there:
             return
         with tempfile.TemporaryFile() as file:

@@ -1,0 +1,1 @@
+from tests.compute.conftest import sshd as sshd  # one fixture for both
