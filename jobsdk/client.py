@@ -349,12 +349,15 @@ class JobOperations:
         download_path: str | os.PathLike[str] = ".",
         output_name: str | None = None,
         all: bool = False,
+        warn: Warn | None = None,
     ) -> Path:
         """Copy what an ended run has left to `download_path`, and return that folder.
 
         The default is `artifacts/`: the logs, and what the script wrote to ./outputs. `output_name` takes one named
-        output instead, `all` all of them as well, to `named-outputs/<name>/`, as Azure ML lays them out. Raises
-        JobsdkError if the run has not ended or has no such output.
+        output instead, `all` all of them as well, to `named-outputs/<name>/`, as Azure ML lays them out. Links that
+        stay inside an output are kept; other links and special files are left out, and `warn` gets one warning that
+        names them; without it the logger `jobsdk` does. Raises JobsdkError if the run has not ended or has no such
+        output.
         """
         from jobsdk.download import download
 
@@ -362,7 +365,7 @@ class JobOperations:
         state = run.state()
         if not state.is_terminal:
             raise JobsdkError(f"run {run.name} is {state.status}: only a run that has ended can be downloaded")
-        return download(run.folder, run.target, Path(download_path), output_name, all)
+        return download(run.folder, run.target, Path(download_path), output_name, all, warn or _log)
 
     def _run(self, name: str | Run) -> Run:
         return name if isinstance(name, Run) else self.get(name)

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobsdk.bootstrap.extraction import LeftOut, Tree
 from jobsdk.errors import JobsdkError
+from jobsdk.leavings import entries
 
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
     from jobsdk.runs import RunFolder
 
 
-def download(run: RunFolder, compute: Compute, target: Path, output_name: str | None, everything: bool) -> Path:
+_NAMED = 3  # files that a warning names
+
+
+def download(
+    run: RunFolder,
+    compute: Compute,
+    target: Path,
+    output_name: str | None,
+    everything: bool,
+    warn: Callable[[str], None],
+) -> Path:
     """Copy logs and ./outputs, or one named output, or all; see `JobOperations.download`."""
     outputs = compute.outputs(run)
     if output_name is not None and output_name not in outputs and output_name != "default":
@@ -26,20 +40,39 @@ def download(run: RunFolder, compute: Compute, target: Path, output_name: str | 
     wanted = [name for name in places if everything or name == (output_name or "default")]
     here = compute.fetch(run, wanted)
     try:
+        left = []
         if output_name in (None, "default"):
-            _copy(run.logs, target / "artifacts/logs", "result-*.log")  # these are for `Run.result`
+            left += _copy(run.logs, target / "artifacts/logs", "result-*.log")  # these are for `Run.result`
         for name in wanted:
-            _copy(Path(here[name]), target / places[name])
-    except (OSError, shutil.Error) as error:
+            # A path that the user gave may be a link; what the job made in its own folder may not.
+            source = Path(here[name])
+            is_given = run.plan().get("outputs", {}).get(name, {}).get("uri") is not None
+            left += _copy(source.resolve() if is_given else source, target / places[name])
+            left += run.left_out(name)
+    except OSError as error:
         raise JobsdkError(f"cannot copy the outputs of run {run.name} to {target}: {error}") from error
+    if left:
+        more = f", and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        warn(f"left out of the download: {', '.join(text[:120] for text in left[:_NAMED])}{more}")
     return target
 
 
-def _copy(source: Path, target: Path, *but: str) -> None:
-    if source.is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*but))
-    elif source.exists():
-        target.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
-    else:
-        target.mkdir(parents=True, exist_ok=True)
+def _copy(source: Path, target: Path, but: str = "") -> list[str]:
+    """Copy a folder, or a file into the folder `target`; what was left out."""
+    left = []
+    with Tree(str(target.resolve())) as tree:
+        tree.folder(())
+        for entry in entries(source):
+            parts = (source.name,) if entry.path == "." else tuple(entry.path.split("/"))
+            if entry.left_out is not None:
+                left.append(str(LeftOut(str(Path(target.name, *parts)), entry.left_out.reason)))
+            elif entry.link is not None:
+                tree.link(parts, entry.link)
+            elif entry.file is None:
+                tree.folder(() if entry.path == "." else parts)
+            else:
+                with entry.file as file:
+                    if not fnmatch(parts[-1], but):
+                        facts = os.fstat(file.fileno())
+                        tree.write(parts, file, facts.st_mode, facts.st_mtime)
+    return left

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ _STEPS = (
 _STEP = {event: index for index, (event, _) in enumerate(_STEPS)}
 STATUSES = (*(status for _, status in _STEPS), *TERMINAL)
 
+_LEFT_OUT = "left-out.json"  # by output: what of it is not here
 _SUBMITTER_GRACE = 10.0  # seconds between the submission and the supervisor's first word
 
 
@@ -228,6 +229,16 @@ class RunFolder:
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Replace one of the folder's JSON files as a whole."""
         writing.write_json(str(self.path / name), content)
+
+    def note_left_out(self, left: Mapping[str, Iterable[object]]) -> None:
+        """Remember what of the outputs was not brought here, by the name of the output."""
+        if any(left.values()):
+            known = self.read_json(_LEFT_OUT)
+            self.write_json(_LEFT_OUT, known | {name: [*known.get(name, ()), *map(str, left[name])] for name in left})
+
+    def left_out(self, output: str) -> list[str]:
+        """What of an output was not brought here, and why."""
+        return [str(one) for one in self.read_json(_LEFT_OUT).get(output, ())]
 
     def write_private(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a new JSON file of the folder that only this user can read: it may hold passwords."""

@@ -33,7 +33,7 @@ class LeftOut(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return "%s (%s)" % (self.path, self.reason)
+        return "%s (%s)" % (self.path if self.path.isprintable() else ascii(self.path), self.reason)
 
 
 class Extracted(NamedTuple):

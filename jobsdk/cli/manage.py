@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from jobsdk.cli.options import Setting, run_name
-from jobsdk.cli.output import output_option, say, show_record
+from jobsdk.cli.output import output_option, say, show_record, warn
 from jobsdk.client import JobOperations
 from jobsdk.run import CHANGEABLE, Run
 
@@ -30,7 +30,9 @@ def cancel(name: str, wait: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="The logs, ./outputs and all named outputs.")
 def download(name: str, download_path: str, output_name: str | None, everything: bool) -> None:
     """Copy the logs and ./outputs of an ended run to FOLDER/artifacts, named outputs to FOLDER/named-outputs."""
-    path = JobOperations().download(name, download_path=download_path, output_name=output_name, all=everything)
+    path = JobOperations().download(
+        name, download_path=download_path, output_name=output_name, all=everything, warn=warn
+    )
     click.echo(path)
 
 

@@ -9,36 +9,39 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from jobsdk.bootstrap.extraction import LeftOut
 from jobsdk.compute.remote import RemoteHost
 from jobsdk.errors import ComputeError
 
 
-def gather(sources: Sequence[tuple[int, RemoteHost, str]], target: Path) -> Path:
-    """Fetch one output from (node, machine, path there) of each to `target`, which is whole if it is there.
+def gather(sources: Sequence[tuple[int, RemoteHost, str]], target: Path) -> list[LeftOut]:
+    """Fetch one output from (node, machine, path there) of each to `target`, which is whole if it is there; what was
+    left out now.
 
     Files of the first that has them keep their names; another file of the same name becomes NAME.node-K. Raises
     ComputeError.
     """
     if target.exists():
-        return target
+        return []
     target.parent.mkdir(parents=True, exist_ok=True)
+    left: list[LeftOut] = []
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetched-") as folder:
         whole = Path(folder) / "whole"
         for node, host, path in sources:
             part = Path(folder) / str(node)
-            host.fetch_what_is_there({path: part})
+            left += host.fetch_what_is_there({path: part}).get(path, [])
             if part.is_symlink() or part.is_file():
                 _merge_file(part, whole, node)
             elif part.exists():
                 _merge(part, whole, node)
         if not os.path.lexists(whole):
-            return target
+            return left
         try:
             os.rename(whole, target)
         except OSError as error:
             if not target.exists():  # else somebody else was faster
                 raise ComputeError(f"cannot write {target}: {error.strerror}") from error
-    return target
+    return left
 
 
 def _merge(part: Path, whole: Path, node: int) -> None:

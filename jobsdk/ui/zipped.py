@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from jobsdk.leavings import entries
 
 _PART = 1 << 20  # bytes
 
@@ -36,18 +37,14 @@ def zipped(top: Path, parts: Iterable[str]) -> Iterator[bytes]:
     out: Any = _Sent()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         left: list[str] = []
-        for path in _files(top, parts):
-            name = os.path.relpath(path, top).encode("utf-8", "replace").decode()
-            try:
-                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            except OSError as error:
-                left.append(f"{name}: {error.strerror}\n")
+        for part, entry in ((one, entry) for one in parts for entry in entries(top / one)):
+            name = os.path.normpath(os.path.join(part, entry.path)).encode("utf-8", "replace").decode()
+            if entry.left_out or entry.link:
+                left.append(f"{name}: {entry.left_out.reason if entry.left_out else 'a link'}\n")
+            if entry.file is None:
                 continue
-            with os.fdopen(handle, "rb") as file:
-                found = os.fstat(handle)
-                if not stat.S_ISREG(found.st_mode):
-                    left.append(f"{name}: not a regular file\n")
-                    continue
+            with entry.file as file:
+                found = os.fstat(file.fileno())
                 with archive.open(_entry(name, found), "w", force_zip64=True) as to:
                     # Not more than there was: a rank may be writing still.
                     for at in range(0, found.st_size, _PART):
@@ -57,14 +54,6 @@ def zipped(top: Path, parts: Iterable[str]) -> Iterator[bytes]:
         if left:
             archive.writestr("left-out.txt", "".join(left))
     yield out.taken()
-
-
-def _files(top: Path, parts: Iterable[str]) -> Iterator[str]:
-    for part in parts:
-        for folder, folders, names in os.walk(top / part):
-            folders.sort()
-            links = (name for name in folders if os.path.islink(os.path.join(folder, name)))
-            yield from (os.path.join(folder, name) for name in sorted([*names, *links]))
 
 
 def _entry(name: str, found: os.stat_result) -> zipfile.ZipInfo:

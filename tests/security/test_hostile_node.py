@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from jobsdk import MLClient, command
 from jobsdk.bootstrap import far_end
 from jobsdk.bootstrap.extraction import Refused
 from jobsdk.compute.engine.hold import Hold
 from jobsdk.compute.gathering import gather
 from jobsdk.compute.remote import RemoteHost
 from jobsdk.errors import ComputeError
+from jobsdk.run import Run
 from jobsdk.runs import RunFolder
 from tests.compute.ssh.sshd import Sshd, end_connections
 from tests.security.archives import DEVICE, FIFO, FILE, FOLDER, HARD, LINK, Member, packed, untouched
 
+LONG = 200.0
 Answer = Callable[[Sequence[Member]], RemoteHost]
 
 
@@ -84,11 +89,12 @@ def test_what_an_engines_node_leaves_is_its_outputs_alone(tmp_path: Path) -> Non
         (DEVICE, "outputs/default/null", ""), (HARD, "outputs/default/same", "outputs/default/model"),
     ]  # fmt: skip
     outputs = run.path / "outputs"
-    with untouched(run.path.parent, outputs), untouched(tmp_path):
+    with untouched(run.path.parent, outputs, run.path / "left-out.json"), untouched(tmp_path):
         hold.leave([packed(honest)])
         hold.leave([packed([(FILE, "outputs/default/model", "second"), (FILE, "outputs/default/more", "x")])])
     assert sorted(path.name for path in (outputs / "default").iterdir()) == ["last", "model", "more", "same"]
     assert (outputs / "default/same").read_text() == "first"
+    assert [text.partition(" ")[0] for text in run.left_out("default")] == ["key", "pipe", "null"]
 
 
 @pytest.mark.parametrize("member", [(FILE, "job.yml", "x"), (FILE, "outputs/../job.yml", "x"), (LINK, "outputs", "/")])
@@ -98,3 +104,60 @@ def test_what_is_no_output_is_refused(member: Member) -> None:
     hold = Hold(run, {"code": None})
     with untouched(run.path), pytest.raises(Refused):
         hold.leave([packed([member])])
+
+
+# -- what is downloaded
+
+
+def _done(command_line: str) -> Run:
+    return MLClient().jobs.create_or_update(command(command=command_line)).wait(LONG)
+
+
+def test_links_of_outputs_do_not_fetch_files_of_the_reader(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("mine")
+    run = _done(
+        f"cd outputs && ln -s {tmp_path}/secret key && ln -s {tmp_path} folder && mkfifo pipe && mkdir -p best && "
+        "echo 1 > best/model && ln -s best last && ln -s $PWD/best/model best/again && ln -s gone broken"
+    )
+    told: list[str] = []
+    found = MLClient().jobs.download(run, download_path=tmp_path / "got", warn=told.append) / "artifacts/outputs"
+    links = {path.name: os.readlink(path) for path in found.rglob("*") if path.is_symlink()}
+    assert links == {"last": "best", "again": "model", "broken": "gone"}
+    assert sorted(path.name for path in found.iterdir()) == ["best", "broken", "last"]
+    assert (found / "last/again").read_text() == "1\n"
+    (warning,) = told
+    assert warning.startswith("left out of the download: outputs/folder (a link that leads out of the folder, to '/")
+    assert "outputs/key (a link" in warning
+    assert "outputs/pipe (not a regular file)" in warning
+
+
+def test_an_output_that_was_replaced_by_a_link_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/secret").write_text("mine")
+    run = _done(f'out=$(realpath outputs) && rmdir "$out" && ln -s {tmp_path}/mine "$out"')
+    told: list[str] = []
+    found = MLClient().jobs.download(run, download_path=tmp_path / "got", warn=told.append) / "artifacts/outputs"
+    assert not list(found.iterdir())
+    assert "a link that leads out of the folder" in told[0]
+
+
+def test_a_download_writes_through_no_link_of_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("mine")
+    found = tmp_path / "got/artifacts/outputs"
+    found.mkdir(parents=True)
+    (found / "key").symlink_to(tmp_path / "secret")
+    MLClient().jobs.download(_done("echo other > outputs/key"), download_path=tmp_path / "got")
+    assert (tmp_path / "secret").read_text() == "mine"
+    assert (found / "key").read_text() == "other\n"
+
+
+def test_what_a_node_did_not_send_is_named_when_it_is_downloaded(node: Answer, tmp_path: Path) -> None:
+    run = _done("true")
+    host = node([(LINK, "0/key", "/etc/passwd"), (FILE, "0/\x1b]0;odd", "x"), (FIFO, "0/\x1b]0;pipe", "")])
+    shutil.rmtree(run.folder.path / "outputs/default")
+    run.folder.note_left_out({"default": gather([(0, host, "/outputs")], run.folder.path / "outputs/default")})
+    told: list[str] = []
+    MLClient().jobs.download(run, download_path=tmp_path / "got", warn=told.append)
+    (warning,) = told
+    assert "key (a link that leads out of the folder, to '/etc/passwd')" in warning
+    assert r"'\x1b]0;pipe' (not a regular file)" in warning

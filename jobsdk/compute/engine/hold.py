@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jobsdk.bootstrap import events, exits, layout, unled
-from jobsdk.bootstrap.extraction import extract
+from jobsdk.bootstrap.extraction import LeftOut, extract
 from jobsdk.compute import packing, parcel
 from jobsdk.compute.engine import node
 from jobsdk.compute.relayed import Mirror
@@ -97,7 +97,14 @@ class Hold:
                 return
             file.seek(0)
             with tarfile.open(fileobj=file) as archive:
-                extract(archive, {name: str(self.run.path / name) for name in node.LEAVINGS}, keep=True)
+                found = extract(archive, {name: str(self.run.path / name) for name in node.LEAVINGS}, keep=True)
+            left: dict[str, list[LeftOut]] = {}
+            for path, reason in found.left_out:
+                top, _, rest = os.path.normpath(path).partition("/")
+                if top == "outputs":
+                    output, _, below = rest.partition("/")
+                    left.setdefault(output, []).append(LeftOut(below or ".", reason))
+            self.run.note_left_out(left)
 
     def finish(self, ended: Ended | None) -> None:
         """Write down the end: as node 0 has reported it, or as the engine says. The nodes are gone."""

@@ -195,7 +195,8 @@ class SlurmCompute(Compute):
             return super().fetch(run, names)
         there = {"default": f"{_run_dir(run)}/outputs/default", **self.outputs(run)}
         here = {name: run.path / "outputs" / name for name in names}
-        self._host.fetch({there[name]: here[name] for name in names})
+        left = self._host.fetch({there[name]: here[name] for name in names})
+        run.note_left_out({name: left[there[name]] for name in names})
         return {name: str(path) for name, path in here.items()}
 
     # -- the run's folder ----------------------------------------------------------------------------------------

@@ -284,7 +284,9 @@ class SshCompute(Compute):
         places = {}
         for name in names:
             sources = [(one.rank, one.host, there(one, name)) for one in members]
-            places[name] = str(gather(sources, run.path / "outputs" / name))
+            target = run.path / "outputs" / name
+            run.note_left_out({name: gather(sources, target)})
+            places[name] = str(target)
         return places
 
     # -- whether it works ----------------------------------------------------------------------------------------
