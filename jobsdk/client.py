@@ -138,7 +138,7 @@ class JobOperations:
             tell(str(finding).replace("warning: ", "", 1))
         compiled.compute.prepare(compiled.spec, tell)
         try:
-            folder = RunFolder.create(compiled.name)
+            folder = RunFolder.create(compiled.name, compiled.compute.folder_mode)
         except RunExists:
             known = RunFolder.find(compiled.name)
             if compiled.compute.is_same(compiled.spec, known):

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from jobsdk.bootstrap import private
+
 
 class Stamp(NamedTuple):
     """What changes with a file's content. ctime cannot be set by a program, so no tool can hide a change."""
@@ -61,8 +63,9 @@ class Digests:
             return
         part = self._file.with_suffix(f".{os.getpid()}.part")
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(self._used))
+            private.make_folder(str(self._file.parent))
+            with open(part, "w", opener=private.opener) as file:
+                file.write(json.dumps(self._used))
             os.replace(part, self._file)
         except (OSError, ValueError):
             pass  # a full disk, a name that is no text: the next time takes as long as this one

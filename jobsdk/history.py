@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobsdk import runs
+from jobsdk.bootstrap import private
 from jobsdk.runs import STATUSES, TERMINAL, RunFolder
 
 _BUSY = 30.0  # seconds that a writer waits for the others
@@ -98,7 +99,9 @@ class History:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        private.make_folder(str(self._path.parent))
+        if not self._path.exists():  # SQLite would make it, and then the files beside it, with the rights of the umask
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)
         with contextlib.closing(connection) as database:
             if _version(database) != _VERSION:

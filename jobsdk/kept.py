@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from jobsdk.bootstrap import private
 from jobsdk.job.paths import working_directory
 from jobsdk.runs import RunFolder
 
@@ -50,5 +51,6 @@ def note(folder: RunFolder, job: CommandJob) -> None:
     if job.code is not None and folder.code.exists():
         job.code = str(folder.code)
     text = job.to_yaml(lambda path: str(job.resolve(path)))
-    (folder.path / "job.yml").write_text(text, encoding="utf-8")
+    with open(folder.path / "job.yml", "w", encoding="utf-8", opener=private.opener) as file:
+        file.write(text)
     History().record(folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobsdk.bootstrap import events as writing
-from jobsdk.bootstrap import exits, layout, metrics, plan_file, processes
+from jobsdk.bootstrap import exits, layout, metrics, plan_file, private, processes
 from jobsdk.errors import ComputeError, JobsdkError, RunExists, RunNotFound
 
 #: The states in which a run can end.
@@ -43,10 +43,10 @@ def home() -> Path:
     return (Path(data) if os.path.isabs(data) else Path.home() / ".local/share") / "jobsdk"
 
 
-def make_folder(folder: Path) -> Path:
-    """Make a folder in `home()`, and return it. Raises JobsdkError if it cannot be made."""
+def make_folder(folder: Path, mode: int = private.FOLDER_MODE) -> Path:
+    """Make a folder in `home()` that others cannot read, and return it. Raises JobsdkError if it cannot be made."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(str(folder), mode)
     except OSError as error:
         fix = f"set JOBSDK_HOME (now {os.environ.get('JOBSDK_HOME') or 'not set'}) to a folder that can be written"
         raise JobsdkError(f"{folder} cannot be made: {error.strerror}. Fix: {fix}") from None
@@ -159,17 +159,21 @@ class RunFolder:
     # -- finding and making ----------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, name: str) -> RunFolder:
-        """Make the folder of a new run. Raises RunExists if there is one of that name."""
+    def create(cls, name: str, mode: int = private.FOLDER_MODE) -> RunFolder:
+        """Make the folder of a new run; all that is written in it gets the rights of `mode`.
+
+        Raises RunExists if there is one of that name.
+        """
         folder = cls(runs_folder() / name)
-        make_folder(folder.path.parent)
+        make_folder(folder.path.parent, mode)
         try:
-            folder.path.mkdir()
+            folder.path.mkdir(mode & 0o700)
+            folder.path.chmod(mode)
         except FileExistsError:
             raise RunExists(
                 f"there is a run named {name!r} already. Fix: give the job another name, or none to have one made up"
             ) from None
-        folder.logs.mkdir()
+        private.make_within(str(folder.logs))
         return folder
 
     @classmethod
@@ -463,7 +467,7 @@ class locked:
     def __enter__(self) -> None:
         import fcntl
 
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = private.open_file(str(self._path), os.O_RDWR | os.O_CREAT)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jobsdk.bootstrap import private
 from jobsdk.digests import Digests, Stamp
 from jobsdk.errors import JobsdkError
 from jobsdk.listing import File, Listing, scan
@@ -37,14 +38,15 @@ class Snapshot(NamedTuple):
 def take(source: Path, target: Path) -> Snapshot:
     """Copy the code at `source` to the folder `target`, which must be new or empty, and hash what was copied.
 
-    Executable bits and modification times are kept. The hash is over every file's path, executable bit (or link
+    Executable bits and modification times are kept; otherwise the copy has the rights of the folder that it is made in.
+    The hash is over every file's path, executable bit (or link
     target), size and content. Raises JobsdkError, as `scan` does and for a file that cannot be read or written;
     `target` is then gone again.
     """
     listing = scan(source)
     target = Path(os.path.abspath(target))
     try:
-        target.mkdir(parents=True, exist_ok=True)
+        private.make_within(str(target))
         is_empty = not any(target.iterdir())
     except OSError as error:
         raise JobsdkError(f"cannot copy code to {target}: {error.strerror}") from error
@@ -93,7 +95,7 @@ def _copy(listing: Listing, target: str) -> str:
         parent = os.path.dirname(goal)
         try:
             if parent not in made:
-                os.makedirs(parent, exist_ok=True)
+                private.make_within(parent)
                 made.add(parent)
             if file.link is None:
                 _add_file(whole, file, *_copy_file(file, goal, known))
@@ -124,7 +126,7 @@ def _copy_file(file: File, goal: str, known: Digests) -> tuple[int, bytes]:
     """Copy one file; the size in bytes and the sha256 of what was written."""
     source = os.open(file.source, os.O_RDONLY)
     try:
-        copy = os.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o755 if file.executable else 0o644)
+        copy = private.open_file(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, executable=file.executable)
         try:
             result = _transfer(file, source, copy, known)
             os.utime(copy, ns=(file.stamp.mtime_ns, file.stamp.mtime_ns))

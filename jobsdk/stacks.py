@@ -7,7 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import processes, procfs
+from jobsdk.bootstrap import private, processes, procfs
 from jobsdk.errors import JobsdkError
 from jobsdk.runs import RunFolder
 
@@ -51,5 +51,6 @@ def signal_supervisor(run: RunFolder, request: str) -> None:
         host = run.facts().get("host", os.uname().nodename)
         here = "its supervisor is not there" if host == os.uname().nodename else f"it runs on {host}: ask there"
         raise NoStacks(f"run {run.name} cannot be asked where its ranks are: {here}")
-    (run.path / f"{request}.request").touch()
+    with open(run.path / f"{request}.request", "w", opener=private.opener):
+        pass
     processes.send([pid], signal.SIGUSR1)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jobsdk.azureml.connection import Blob, Connection
 from jobsdk.azureml.failures import AzureError
-from jobsdk.bootstrap import contract, events, exits, layout, restarts, unled
+from jobsdk.bootstrap import contract, events, exits, layout, private, restarts, unled
 from jobsdk.compute.relayed import Mirror
 from jobsdk.runs import RunFolder
 from jobsdk.train import reporting
@@ -203,8 +203,8 @@ class Look:
                     self._mirror.take(log.number, line, log.again)
             return begin + len(data)
         path = self._path(log)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "r+b" if os.path.exists(path) else "w+b") as file:
+        private.make_within(os.path.dirname(path))
+        with open(path, "r+b" if os.path.exists(path) else "w+b", opener=private.opener) as file:
             file.seek(begin)  # a look that was cut short may have written it already
             file.write(data)
         return begin + len(data)

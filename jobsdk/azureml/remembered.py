@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsdk.azureml.workspace import Workspace
+from jobsdk.bootstrap import private
 
 #: Seconds. What is in a storage may be cleaned up there; after a day it is looked at again.
 _LIFE = 24 * 3600.0
@@ -44,8 +45,9 @@ class Remembered:
         latest = sorted(known.items(), key=lambda item: item[1][1])[-_MOST:]
         part = self._file.with_suffix(f".{os.getpid()}.part")
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(dict(latest)))
+            private.make_folder(str(self._file.parent))
+            with open(part, "w", opener=private.opener) as file:
+                json.dump(dict(latest), file)
             os.replace(part, self._file)
         except OSError:
             pass  # the next submission takes as long as this one

@@ -28,7 +28,7 @@ def bring(source: str, digest: str, run_dir: str, timeout: float, tell: Callable
     if os.path.isdir(target):  # by an earlier start of the job, or by another node
         return target
     try:
-        os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     except FileExistsError:
         return _wait(target, claim, timeout)
     began = time.time()
@@ -72,9 +72,10 @@ def _copy(source: str, digest: str, target: str, run_dir: str) -> None:
     from . import extraction
 
     os.mkdir(target)
+    rights = os.stat(target).st_mode
     try:
         with tarfile.open(source) as archive:
-            left = extraction.extract(archive, target).left_out
+            left = extraction.extract(archive, target, rights=rights).left_out
     except extraction.Refused as error:
         raise CodeError(str(error)) from error
     except (tarfile.TarError, EOFError) as error:

@@ -496,7 +496,7 @@ class Coordinator:
     def _hand_over(self) -> None:
         """Node 0 must go: whoever starts bootstraps begins anew, knowing from the events where we are."""
         try:
-            os.close(os.open(layout.handed_over_mark(self._run_dir), os.O_WRONLY | os.O_CREAT, 0o644))
+            os.close(os.open(layout.handed_over_mark(self._run_dir), os.O_WRONLY | os.O_CREAT, 0o666))
         except OSError:
             pass  # a full disk; the event may have found room
         self._leave_job()

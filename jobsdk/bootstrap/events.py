@@ -7,13 +7,15 @@ import os
 import time
 from typing import Any, Dict, List, Optional
 
+from . import private
+
 
 def append(run_dir: str, event: str, **facts: Any) -> None:
     """Add one event to the run's stream: a single append of a whole line, so that writers never mix."""
     record = {"t": round(facts.pop("t", time.time()), 4), "event": event}
     record.update(facts)
     line = json.dumps(record, separators=(",", ":")) + "\n"
-    file = os.open(run_dir + "/events.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    file = private.open_file(run_dir + "/events.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, line.encode())
     finally:
@@ -60,7 +62,7 @@ def said_by(run_dir: str, node: int) -> Optional[Dict[str, Any]]:
 def write_json(path: str, content: Dict[str, Any]) -> None:
     """Replace a file as a whole: readers see the old or the new one, never a part."""
     temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())  # nodes may share the folder
-    with open(temporary, "w") as file:
+    with open(temporary, "w", opener=private.opener) as file:
         json.dump(content, file, indent=1)
         file.write("\n")
     os.replace(temporary, path)

@@ -43,12 +43,14 @@ class Extracted(NamedTuple):
     left_out: List[LeftOut]
 
 
-def extract(archive: tarfile.TarFile, targets: Union[str, Mapping[str, str]], keep: bool = False) -> Extracted:
+def extract(
+    archive: tarfile.TarFile, targets: Union[str, Mapping[str, str]], keep: bool = False, rights: int = 0o777
+) -> Extracted:
     """Unpack `archive` into the folder `targets`; with a mapping each member goes to the target that the first part of
     its name is the key of, and may also be that target as a file.
 
     Links that lead out of the target and special files are left out. A file that exists is replaced, or with `keep`
-    stays. Raises OSError, tarfile.TarError.
+    stays. No file gets a permission that `rights` lacks. Raises OSError, tarfile.TarError.
     """
     done = Extracted(set(), [])
     with contextlib.ExitStack() as stack:
@@ -56,6 +58,7 @@ def extract(archive: tarfile.TarFile, targets: Union[str, Mapping[str, str]], ke
         files: Dict[Parts, Tuple[Tree, Parts]] = {}
         try:
             for member in archive:
+                member.mode &= rights
                 parts = key, *rest = _parts(member.name, targets)
                 if key not in trees:
                     trees[key] = stack.enter_context(Tree(targets if isinstance(targets, str) else targets[key]))

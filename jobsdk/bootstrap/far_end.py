@@ -25,17 +25,19 @@ MARK = b"\n\0jobsdk\0"
 _CHUNK = 1 << 20
 
 
-def write(folder: str, private: List[str]) -> None:
+def write(folder: str, private: List[str], folder_mode: int) -> None:
     """Write the files of the tar stream on stdin into a folder; each is there whole or not at all."""
     folder = os.path.expanduser(folder)
-    os.makedirs(folder, exist_ok=True)
+    _make_folder(folder, folder_mode)
+    rights = _rights(folder)
+    os.umask(0o777 & ~rights)
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
         for member in archive:
             target = os.path.join(folder, member.name)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             # Not beside it: who looks into that folder is to find whole files only.
             partly = os.path.join(folder, ".%s.%d.part" % (member.name.replace("/", "-"), os.getpid()))
-            mode = 0o600 if member.name in private else 0o644
+            mode = 0o600 if member.name in private else 0o666 & rights
             content = archive.extractfile(member)
             assert content is not None
             with open(os.open(partly, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -43,18 +45,17 @@ def write(folder: str, private: List[str]) -> None:
             os.replace(partly, target)
 
 
-def code_place(store: str, name: str) -> Dict[str, Any]:
+def code_place(store: str, name: str, folder_mode: int) -> Dict[str, Any]:
     """Whether the code `name` is in the store; if not, a new folder to put it in, whether there is rsync, and the
     code that was put there last."""
     store = os.path.expanduser(store)
     target = os.path.join(store, name)
     if os.path.isdir(target):
         return {"there": target}
-    os.makedirs(store, exist_ok=True)
+    _make_folder(store, folder_mode)
     known = [entry for entry in os.listdir(store) if entry.startswith("sha256-") and "." not in entry]
     last = max(known, key=lambda entry: os.stat(os.path.join(store, entry)).st_mtime, default=None)
     partly = tempfile.mkdtemp(prefix="%s." % name, suffix=".part", dir=store)
-    os.chmod(partly, 0o755)
     return {"there": None, "partly": partly, "rsync": shutil.which("rsync") is not None, "last": last}
 
 
@@ -71,7 +72,9 @@ def take_code(partly: str) -> Dict[str, Any]:
 
 def adopt_code(partly: str) -> Dict[str, Any]:
     """Give the code in a folder the name that its content has; of two that bring the same the first is kept."""
-    target = os.path.join(os.path.dirname(partly), "sha256-" + _digest(partly))
+    store = os.path.dirname(partly)
+    target = os.path.join(store, "sha256-" + _digest(partly))
+    _grant(partly, _rights(store))
     os.utime(partly)
     try:
         os.rename(partly, target)
@@ -80,6 +83,34 @@ def adopt_code(partly: str) -> Dict[str, Any]:
         if not os.path.isdir(target):
             raise
     return {"there": target}
+
+
+def _make_folder(folder: str, mode: int) -> None:
+    """As `private.make_folder`."""
+    if os.path.isdir(folder):
+        return
+    _make_folder(os.path.dirname(folder), mode)
+    try:
+        os.mkdir(folder, mode & 0o700)
+    except FileExistsError:
+        return  # another node has made it
+    os.chmod(folder, mode)
+
+
+def _rights(folder: str) -> int:
+    """Those that what is in a folder gets: its own; as by the usual umask where anybody may write."""
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    return 0o755 if mode & 0o002 else mode
+
+
+def _grant(folder: str, rights: int) -> None:
+    """Give these rights to a folder and to all that is in it; programs stay programs."""
+    for above, _, names in os.walk(folder):
+        for path in [os.path.join(above, name) for name in names]:
+            facts = os.lstat(path)
+            if stat.S_ISREG(facts.st_mode):
+                os.chmod(path, rights & (0o777 if facts.st_mode & 0o111 else 0o666))
+        os.chmod(above, rights)
 
 
 def marks(run_dir: str) -> List[int]:

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from . import claims, launchers, layout, network, pidfile, plan_file, processes
+from . import claims, launchers, layout, network, pidfile, plan_file, private, processes
 
 MARK = b"\n\0jobsdk\0"
 #: Set to 1 for a node whose folder no other node has: nothing in it is needed once its bootstrap has ended.
@@ -67,6 +67,7 @@ def start(
     variables.update(environment)
     if os.path.isabs(argv[0]):  # the ranks' `python` is this one
         variables["PATH"] = "%s:%s" % (os.path.dirname(argv[0]), variables.get("PATH", os.defpath))
+    private.follow(run_dir)
     log = layout.node_logs(run_dir, rank) + "/bootstrap.log"
     os.makedirs(os.path.dirname(log), exist_ok=True)
     if launchers.CODE not in variables:
@@ -92,7 +93,7 @@ def start(
 
 def cancel(run_dir: str, ranks: List[int]) -> List[int]:
     """Tell the bootstraps of some nodes that the user wants the run to end; which of them live here."""
-    with open(layout.cancel_mark(run_dir), "w"):
+    with open(layout.cancel_mark(run_dir), "w", opener=private.opener):
         pass
     living = [(rank, pidfile.pid_of(run_dir, rank)) for rank in ranks]
     processes.send([pid for _, pid in living if pid is not None], 15)

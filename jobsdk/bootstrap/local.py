@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import contract, events, exits, failure, layout, network, node, plan_file, processes, staging
+from . import contract, events, exits, failure, layout, network, node, plan_file, private, processes, staging
 from .control import HEARTBEAT_TIMEOUT, Pulse
 from .loop import Loop
 
@@ -365,7 +365,7 @@ def wait_and_run(run_dir: str) -> int:
 
 def _write_to(log: str) -> None:
     """From now on stdout and stderr are the end of the file `log`."""
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    file = private.open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
@@ -382,4 +382,5 @@ def run(run_dir: str) -> int:
     if os.path.exists(run_dir + "/report.json"):
         sys.stderr.write("bootstrap: the run in %s has ended already\n" % run_dir)
         return 66
+    private.follow(run_dir)
     return supervisor.run()

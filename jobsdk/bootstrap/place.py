@@ -13,7 +13,7 @@ import shutil
 import sys
 from typing import Optional, Tuple
 
-from . import code, contract, detect, events, launchers, node, plan_file, processes, resume, staging
+from . import code, contract, detect, events, launchers, node, plan_file, private, processes, resume, staging
 
 _WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
 
@@ -21,6 +21,7 @@ _WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
 def run(run_dir: str) -> int:
     """Run the node that the environment describes; the job's exit code, or 78 where the place is not known."""
     run_dir = os.path.abspath(run_dir)
+    private.follow(run_dir)
     if os.environ.get(launchers.RELAY):
         from . import relay
 
@@ -97,11 +98,11 @@ def _unpack_parcel(run_dir: str) -> None:
         source, target = "%s/%s" % (parcel, name), "%s/%s" % (run_dir, name)
         if os.path.exists(source) and not os.path.exists(target):
             partly = "%s.%s.%d.tmp" % (target, os.uname().nodename, os.getpid())  # others may be reading the target
-            mask = os.umask(0o077 if name != "plan.json" else 0o022)
-            try:
+            if name == "plan.json":
                 shutil.copyfile(source, partly)
-            finally:
-                os.umask(mask)
+            else:
+                with open(source) as file:
+                    plan_file.write_private(partly, file.read())
             os.replace(partly, target)
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from . import procfs
+from . import private, procfs
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -37,9 +37,10 @@ def start(argv: Sequence[str], environment: Mapping[str, str], log: str, program
     stdout and stderr go straight to the file `log`, so that a slow reader never holds the process up.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    os.close(private.open_file(log, flags))  # the new process would make it with the user's umask
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o644),
+        (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
     return _spawn(program or argv[0], argv, environment, actions)
@@ -58,12 +59,13 @@ def _spawn(program: str, argv: Sequence[str], environment: Mapping[str, str], ac
     defaults = [getattr(signal, name) for name in names if hasattr(signal, name)]
     options: Dict[str, Any] = {"file_actions": actions, "setsigdef": defaults, "setsigmask": ()}
     words = list(argv)
-    try:
-        # A session, not only a group: Linux shares the processor between sessions first (autogroup), so that the
-        # ranks of a job in one session would together get no more than one process of anybody else's.
-        return os.posix_spawn(program, words, environment, setsid=True, **options)
-    except NotImplementedError:  # macOS before 10.15 and old C libraries
-        return os.posix_spawn(program, words, environment, setpgroup=0, **options)
+    with private.users_umask():
+        try:
+            # A session, not only a group: Linux shares the processor between sessions first (autogroup), so that the
+            # ranks of a job in one session would together get no more than one process of anybody else's.
+            return os.posix_spawn(program, words, environment, setsid=True, **options)
+        except NotImplementedError:  # macOS before 10.15 and old C libraries
+            return os.posix_spawn(program, words, environment, setpgroup=0, **options)
 
 
 def exit_code(status: int) -> Tuple[int, Optional[int]]:

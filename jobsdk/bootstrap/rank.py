@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
-from . import contract, exits, launchers, layout, mpi_library, mpirun, plan_file, processes
+from . import contract, exits, launchers, layout, mpi_library, mpirun, plan_file, private, processes
 from .autopsy import Autopsy
 from .channel import Message
 from .client import ControlClient
@@ -149,6 +149,7 @@ class LaunchedRank:
 
 
 def run() -> int:
+    private.follow(os.environ["JOBSDK_RUN_DIR"])
     plan = plan_file.read(os.environ["JOBSDK_RUN_DIR"])
     rank, size = launchers.rank_and_size(dict(os.environ))
     return LaunchedRank(plan, rank, size).run()

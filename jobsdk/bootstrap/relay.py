@@ -32,7 +32,7 @@ import time
 import traceback
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from . import exits, launchers, layout, processes
+from . import exits, launchers, layout, private, processes
 
 EVENTS, REPORT, END, BOOTSTRAP = "events", "report", "end", "bootstrap"
 STACKS = "stacks-"  # and the request's name
@@ -135,7 +135,7 @@ def run(run_dir: str, rank: Optional[int], work: Callable[[], int]) -> int:
     """
     folder = run_dir + "/logs" if rank is None else layout.node_logs(run_dir, rank)
     os.makedirs(folder, exist_ok=True)
-    log = os.open("%s/%s.log" % (folder, BOOTSTRAP), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    log = private.open_file("%s/%s.log" % (folder, BOOTSTRAP), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     signals = (signal.SIGTERM, signal.SIGINT)
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     pid = os.fork()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, Optional
 
-from . import events, layout
+from . import events, layout, private
 
 Tell = Callable[..., None]
 
@@ -99,7 +99,8 @@ def _prepare_output(name: str, given: Dict[str, Any], path: str, run_dir: str) -
     if target is None:
         os.makedirs(layout.output_folder(name, run_dir) if is_file else path, exist_ok=True)
         return
-    os.makedirs(os.path.dirname(target) if is_file else target, exist_ok=True)
+    with private.users_umask():
+        os.makedirs(os.path.dirname(target) if is_file else target, exist_ok=True)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     _link(target, path)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from jobsdk.bootstrap.private import FOLDER_MODE
 from jobsdk.errors import ComputeError
 from jobsdk.runs import Pace
 
@@ -26,6 +28,7 @@ Spec = dict[str, Any]
 COMMON: Mapping[str, str] = {
     "network": "interfaces and InfiniBand of the nodes: a mapping, see docs/network.md",
     "instance_type": "the kind of its machines, where a job does not say it: see `jobsdk compute machines`",
+    "folder_mode": 'mode of new folders, as "0750" or "2770" for a group; without it 0700: for you alone',
 }
 
 
@@ -83,6 +86,11 @@ class Compute(ABC):
             raise ComputeError(f"compute {name}: {mistake}")
         for setting, words in self.mistakes({key: settings[key] for key in settings if key in self.settings_known}):
             raise ComputeError(f"compute {name}: {setting} {words}")
+
+    @property
+    def folder_mode(self) -> int:
+        """The mode of the folders that are made for its runs, here and there: what is in them gets the same rights."""
+        return _folder_mode(self.settings.get("folder_mode", FOLDER_MODE))
 
     def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """What is wrong with the settings of this type: (setting, words). Their names are known."""
@@ -240,3 +248,22 @@ def _mistakes_in_common(settings: Mapping[str, Any]) -> Iterator[str]:
         yield from network.mistakes(settings["network"])
     if not isinstance(settings.get("instance_type", ""), str):
         yield "instance_type must be a name, as in `jobsdk compute machines`"
+    try:
+        _folder_mode(settings.get("folder_mode", FOLDER_MODE))
+    except ValueError as error:
+        yield f"folder_mode {error}"
+
+
+def _folder_mode(given: object) -> int:
+    """A mode from text of octal digits, or from a number as YAML reads 0750. Raises ValueError."""
+    mode = 0
+    if isinstance(given, str) and re.fullmatch("[0-7]{3,5}", given):
+        mode = int(given, 8)
+    elif isinstance(given, int):
+        mode = given
+    if mode & 0o700 != 0o700 or mode & ~0o2775:
+        raise ValueError(
+            'must be octal digits in quotes that give you all rights and others no right to write, as "0750" '
+            f'(your group may read) or "2770" (your group may write), not {given!r}'
+        )
+    return mode

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from jobsdk.bootstrap.private import FOLDER_MODE, make_folder, make_within, open_file
 from jobsdk.errors import ComputeError
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ class Host:
     name = "this machine"
     is_here = True
 
+    def __init__(self, folder_mode: int = FOLDER_MODE) -> None:
+        """`folder_mode` is for new folders."""
+        self._folder_mode = folder_mode
+
     def run(
         self,
         argv: Sequence[str],
@@ -65,16 +70,19 @@ class Host:
         return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
     def write(self, folder: str, files: Mapping[str, bytes], *, private: Sequence[str] = ()) -> None:
-        """Write files into a folder, which is made where it is missing. The `private` ones only this user can read.
+        """Write files into a folder, which is made where it is missing; they get its rights. The `private` ones only
+        this user can read.
 
         Raises ComputeError.
         """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
+            make_folder(folder, self._folder_mode)
             for name, content in files.items():
                 path = os.path.join(folder, name)
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                mode = 0o600 if name in private else 0o644
-                with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
+                make_within(os.path.dirname(path))
+                number = os.open(path, flags | os.O_CLOEXEC, 0o600) if name in private else open_file(path, flags)
+                with open(number, "wb") as file:
                     file.write(content)
         except OSError as error:
             raise ComputeError(f"cannot write {error.filename or folder} on {self.name}: {error.strerror}") from error
@@ -89,6 +97,7 @@ class Host:
         target = Path(store) / digest.replace(":", "-")
         if target.is_dir():
             return str(target)
+        make_folder(store, self._folder_mode)
         partly = target.with_name(f"{target.name}.{os.getpid()}.part")
         shutil.rmtree(partly, ignore_errors=True)
         taken = snapshot.take(source, partly)

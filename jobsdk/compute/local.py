@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap import contract, launchers, layout, processes
+from jobsdk.bootstrap import contract, launchers, layout, private, processes
 from jobsdk.compute import job_rules, supervisor
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
@@ -105,7 +105,7 @@ class LocalCompute(Compute):
             for text in copy.listing.warnings:
                 warn(text)
         elif not spec["in_place"]:
-            run.code.mkdir()
+            private.make_within(str(run.code))
         prefix = spec["build_env"]["prefix"] if spec["build_env"] else None
         environment = for_ranks(os.environ, python=spec["python"], prefix=prefix)
         pid = supervisor.start(run, environment)

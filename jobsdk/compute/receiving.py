@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from jobsdk.bootstrap import pull
+from jobsdk.bootstrap import private, pull
 from jobsdk.bootstrap.extraction import LeftOut, extract
 from jobsdk.errors import ComputeError
 
@@ -34,7 +34,7 @@ class Received(NamedTuple):
         """Add the new events to the run's, whole lines in one append, and remember that."""
         if not self.events:
             return
-        with open(self.run.events_file, "ab", buffering=0) as file:
+        with open(self.run.events_file, "ab", buffering=0, opener=private.opener) as file:
             file.write(self.events)
         known = self.run.read_json(_TAKEN)
         self.run.write_json(_TAKEN, {**known, self.place: self.taken + len(self.events)})
@@ -103,16 +103,17 @@ def _write(folder: Path, path: str, at: int, source: IO[bytes], size: int) -> No
     if not is_whole and (parts[0] not in pull.FOLDERS or ".." in parts or "" in parts):
         raise ComputeError(f"the other end sent {path!r}, which is no file of a run")
     target = folder / path
-    target.parent.mkdir(parents=True, exist_ok=True)
+    private.make_within(str(target.parent))
     if is_whole:
         content = _exactly(source, size)
         if len(content) == size:
             partly = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-            partly.write_bytes(content)
+            with open(partly, "wb", opener=private.opener) as file:
+                file.write(content)
             os.replace(partly, target)
         return
     if not at:
-        target.open("wb").close()
+        open(target, "wb", opener=private.opener).close()
     with open(target, "r+b") as file:
         file.seek(at)
         for start in range(0, size, _CHUNK):

@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any, BinaryIO
 
-from jobsdk.bootstrap import layout, relay
+from jobsdk.bootstrap import layout, private, relay
 from jobsdk.runs import RunFolder
 
 _FOLDER = "relayed"
@@ -113,7 +113,7 @@ class Mirror:
                 event["origin"] = [*origin, begin]
                 lines.append(json.dumps(event, separators=(",", ":")) + "\n")
             if lines:
-                with open(self._run.events_file, "ab", buffering=0) as out:
+                with open(self._run.events_file, "ab", buffering=0, opener=private.opener) as out:
                     out.write("".join(lines).encode())
         return is_over
 
@@ -138,7 +138,7 @@ class Mirror:
         """Write what of a record is not in its file yet. What is missing before it becomes a line that says so."""
         size = self._sizes.get(path)
         if size is None:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            private.make_within(os.path.dirname(path))
             size = _size(path)
         end = record.offset + len(record.data)
         if record.offset > size:
@@ -154,7 +154,7 @@ class Mirror:
         if path not in self._files:
             if len(self._files) >= _OPEN:
                 self.flush()
-            self._files[path] = open(path, "ab")  # noqa: SIM115
+            self._files[path] = open(path, "ab", opener=private.opener)  # noqa: SIM115
         return self._files[path]
 
 

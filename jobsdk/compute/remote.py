@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import extraction, far_end
+from jobsdk.bootstrap.private import FOLDER_MODE
 from jobsdk.compute.host import Answer, Host
 from jobsdk.compute.ssh import errors as ssh_errors
 from jobsdk.compute.ssh.session import Session
@@ -60,7 +61,10 @@ class RemoteHost(Host):
 
     is_here = False
 
-    def __init__(self, address: str, options: Sequence[str] = (), python: str = "python3") -> None:
+    def __init__(
+        self, address: str, options: Sequence[str] = (), python: str = "python3", folder_mode: int = FOLDER_MODE
+    ) -> None:
+        super().__init__(folder_mode)
         parts = _ADDRESS.fullmatch(address)
         if parts is None:
             raise ComputeError(f"{address!r} is no address for ssh. Fix: write it as host, user@host or user@host:port")
@@ -169,11 +173,11 @@ class RemoteHost(Host):
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-        self.call(far_end, "write", folder, list(private), data=packed.getvalue(), timeout=300.0)
+        self.call(far_end, "write", folder, list(private), self._folder_mode, data=packed.getvalue(), timeout=300.0)
 
     def send_code(self, source: Path, digest: str, store: str) -> str:
         """As `Host.send_code`. Sent are the files that a snapshot takes, with rsync where both ends have it."""
-        place = self.call(far_end, "code_place", store, digest.replace(":", "-"))
+        place = self.call(far_end, "code_place", store, digest.replace(":", "-"), self._folder_mode)
         if place["there"] is not None:
             return str(place["there"])
         from jobsdk.listing import scan

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from jobsdk.bootstrap import archive
+from jobsdk.bootstrap import archive, private
 from jobsdk.errors import ComputeError
 from jobsdk.runs import RunFolder, adopt, reap
 
@@ -70,9 +70,10 @@ def _spawn(run: RunFolder, environment: dict[str, str]) -> int:
     """In a session of its own, so that it does not end with the terminal."""
     argv = archive.command("local", str(run.path))
     log = str(run.logs / "supervisor.log")
+    os.close(private.open_file(log, os.O_WRONLY | os.O_CREAT))
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
     try:

@@ -212,11 +212,16 @@ def _tell(path: str, facts: Dict[str, Any], data: bytes = b"") -> None:
         return
     head = json.dumps(dict(facts, bytes=len(data), python="%d.%d" % sys.version_info[:2]))
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="ascii") as file:
+    with open(path, "w", encoding="ascii", opener=_opener) as file:
         file.write(head + "\n")
         for line in _lines(data):
             file.write(line + "\n")
         file.write(".\n")
+
+
+def _opener(path: str, flags: int) -> int:
+    """A new file gets the rights of its folder, which is the run's where the job has one."""
+    return os.open(path, flags, 0o644 & os.stat(os.path.dirname(path)).st_mode)
 
 
 def _lines(data: bytes) -> Iterator[str]:

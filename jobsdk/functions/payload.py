@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jobsdk.bootstrap import private
 from jobsdk.errors import JobsdkError
 from jobsdk.functions import call
 from jobsdk.functions.names import name_of
@@ -80,10 +81,9 @@ def stage(payload: Payload, code: Path | None) -> Path:
 def _write(folder: Path, payload: Payload) -> None:
     import cloudpickle
 
-    folder.mkdir(parents=True)
-    (folder / call.PAYLOAD).write_bytes(payload.data)
-    (folder / call.FACTS).write_text(payload.facts, "utf-8")
-    shutil.copyfile(call.__file__, folder / "call.py")
+    _put(folder / call.PAYLOAD, payload.data)
+    _put(folder / call.FACTS, payload.facts.encode())
+    _put(folder / "call.py", Path(call.__file__).read_bytes())
     ours = Path(call.__file__).parents[1]
     of_ranks = [ours / "__init__.py", *(ours / "train").glob("*.py")]  # jobsdk.train, which needs nothing else
     for package, sources in (
@@ -91,13 +91,15 @@ def _write(folder: Path, payload: Payload) -> None:
         (Path(cloudpickle.__file__).parent, Path(cloudpickle.__file__).parent.glob("*.py")),
     ):
         for source in sources:
-            target = folder / call.LIBRARY / source.relative_to(package.parent)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            _put(folder / call.LIBRARY / source.relative_to(package.parent), source.read_bytes())
     for place, content in payload.modules.items():
-        file = folder / call.MODULES / place
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+        _put(folder / call.MODULES / place, content)
+
+
+def _put(file: Path, content: bytes) -> None:
+    private.make_within(str(file.parent))
+    with open(file, "wb", opener=private.opener) as stream:
+        stream.write(content)
 
 
 def _aged(store: Path) -> list[Path]:

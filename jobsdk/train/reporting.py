@@ -109,7 +109,8 @@ def _write(path: str, line: Dict[str, Any]) -> None:
     line["metrics"] = {name: _for_json(value) for name, value in line["metrics"].items()}
     data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
     try:
-        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+        rights = os.stat(os.path.dirname(path)).st_mode  # of the run's folder
+        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644 & rights)
         try:
             os.write(number, data)  # in one piece: others may append to it, too
         finally:

@@ -249,7 +249,7 @@ def test_code_arrives_as_a_snapshot_takes_it(host: RemoteHost, tmp_path: Path) -
     assert os.access(place / "run.sh", os.X_OK)
     assert int((place / "run.sh").stat().st_mtime) == 1_600_000_000
     assert os.readlink(place / "link") == "pkg/ünï code.py"
-    assert oct(place.stat().st_mode & 0o777) == "0o755"
+    assert oct(place.stat().st_mode & 0o777) == "0o700"
 
 
 def _never(*_: object) -> None:

@@ -215,7 +215,8 @@ def _as_bytes(environment: Dict[str, str]) -> Dict[bytes, bytes]:
 def _become(rank: Dict[str, Any], changed: Dict[bytes, bytes], removed: List[bytes]) -> None:
     """In the fork: be one rank, as if it had been started so and had then imported the modules."""
     os.setsid()
-    log = os.open(rank["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    rights = os.stat(os.path.dirname(rank["log"])).st_mode
+    log = os.open(rank["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644 & rights)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)

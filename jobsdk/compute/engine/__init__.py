@@ -14,7 +14,7 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from jobsdk.bootstrap import exits, layout, plan_file, processes, unled
+from jobsdk.bootstrap import exits, layout, plan_file, private, processes, unled
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.runs import Pace, RunFolder, adopt, locked, reap
 
@@ -52,7 +52,7 @@ class EngineCompute(Compute):
             _own(run, os.getpid())
             threading.Thread(target=self.lead, args=(spec, run), name=f"jobsdk-{run.name}").start()
             return
-        with open(run.logs / _DRIVER_LOG, "ab") as log:
+        with open(run.logs / _DRIVER_LOG, "ab", opener=private.opener) as log:
             driver = subprocess.Popen(
                 [sys.executable, "-m", "jobsdk.compute.engine", str(run.path)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -86,12 +86,13 @@ class EngineCompute(Compute):
         if self.status(run).is_terminal:
             return
         run.append_event("cancel_requested", by=by)
-        with open(layout.cancel_mark(str(run.path)), "w"):
+        with open(layout.cancel_mark(str(run.path)), "w", opener=private.opener):
             pass
 
     def ask(self, run: RunFolder, request: str) -> None:
-        (run.path / "requests").mkdir(exist_ok=True)
-        (run.path / "requests" / request).touch()
+        private.make_within(str(run.path / "requests"))
+        with open(run.path / "requests" / request, "w", opener=private.opener):
+            pass
 
     def refresh(self, run: RunFolder) -> None:
         reap()

@@ -17,6 +17,8 @@ from jobsdk.listing import scan
 
 #: Bytes of an archive that fit into a ConfigMap of at most 1 MiB, in base64 and beside the plan.
 INLINE = 700_000
+#: Of the code on a volume, unless `folder_mode` is set: containers that read it often have another user.
+MODE_ON_VOLUME = 0o755
 
 Settings = Mapping[str, Any]
 
@@ -40,13 +42,15 @@ def way(source: Path, settings: Settings) -> str:
     return other if other == "inline" or scan(source).size > INLINE else "inline"
 
 
-def bring(source: Path, how: str, settings: Settings) -> Brought:
-    """Put the code where pods find it. Code that is there already is not sent again. Raises JobsdkError."""
+def bring(source: Path, how: str, settings: Settings, folder_mode: int) -> Brought:
+    """Put the code where pods find it; `folder_mode` is for new folders of a volume.
+
+    Code that is there already is not sent again. Raises JobsdkError."""
     fingerprint = snapshot.fingerprint(source)
     facts = {"source": str(source), "hash": fingerprint}
     if how == "volume":
         volume = settings["code_volume"]
-        folder = Path(Host().send_code(source, fingerprint, volume["here"]))
+        folder = Path(Host(folder_mode).send_code(source, fingerprint, volume["here"]))
         place = f"{volume['path'].rstrip('/')}/{folder.name}"
         return Brought({CODE_PLACE: place, CODE_HASH: ""}, {}, {}, {**facts, "sent": place})
     if how == "url":

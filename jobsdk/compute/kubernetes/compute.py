@@ -139,7 +139,8 @@ class KubernetesCompute(Compute):
         settings = {**self.settings, **spec["own_settings"]}
         code = kubernetes_code.Brought({}, {}, {}, {})
         if spec["code"] is not None:
-            code = kubernetes_code.bring(Path(spec["code"]), spec["code_by"], settings)
+            mode = self.folder_mode if "folder_mode" in self.settings else kubernetes_code.MODE_ON_VOLUME
+            code = kubernetes_code.bring(Path(spec["code"]), spec["code_by"], settings, mode)
             run.write_json("snapshot.json", code.facts)
         owner = api.create(_suspended(job))
         run.write_json(

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap import layout, plan_file, unled
+from jobsdk.bootstrap import layout, plan_file, private, unled
 from jobsdk.compute import job_rules, parcel
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
@@ -54,10 +54,11 @@ class SlurmCompute(Compute):
     def _host(self) -> Host:
         """Where Slurm's commands are run."""
         if "login" not in self.settings:
-            return Host()
+            return Host(self.folder_mode)
         from jobsdk.compute.remote import RemoteHost
 
-        return RemoteHost(self.settings["login"], tuple(self.settings.get("ssh_options", ())))
+        options = tuple(self.settings.get("ssh_options", ()))
+        return RemoteHost(self.settings["login"], options, folder_mode=self.folder_mode)
 
     # -- before there is a run -----------------------------------------------------------------------------------
 
@@ -208,7 +209,7 @@ class SlurmCompute(Compute):
         if run_dir == str(run.path):
             return
         try:
-            os.makedirs(os.path.dirname(run_dir), exist_ok=True)
+            private.make_folder(os.path.dirname(run_dir), self.folder_mode)
             if os.path.lexists(run_dir):
                 raise ComputeError(f"{run_dir} exists already. Fix: give the job another name")
             shutil.move(run.path, run_dir)

@@ -173,7 +173,7 @@ class SshCompute(Compute):
         plan_file.forget_secrets(str(run.path))  # the hosts have them as long as the run goes on
 
     def _host(self, address: str) -> RemoteHost:
-        return RemoteHost(address, self._options, self._python)
+        return RemoteHost(address, self._options, self._python, self.folder_mode)
 
     def _members(self, run: RunFolder) -> list[Member]:
         known = {entry.host: entry for entry in self._hosts}

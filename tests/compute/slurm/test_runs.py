@@ -392,3 +392,28 @@ def test_from_a_login_node(
     finally:
         monkeypatch.setenv("SLURM_CONF", cluster.environ["SLURM_CONF"])
         end_connections(home)
+
+
+@pytest.mark.parametrize(("folder_mode", "of_file"), [("0700", 0o600), ("2750", 0o640)])
+def test_a_shared_folder_is_open_to_whom_folder_mode_says(
+    folder_mode: str, of_file: int, cluster: SlurmCluster, work: Path, tmp_path: Path
+) -> None:
+    """What is submitted there, and what the nodes write there, whatever the umask."""
+    (work / "code").mkdir()
+    (work / "code/tool.sh").write_text("#!/bin/sh\numask\n")
+    (work / "code/tool.sh").chmod(0o755)
+    configure(folder=str(tmp_path / "shared"), folder_mode=folder_mode)
+    before = os.umask(0)
+    try:
+        run = start("./tool.sh", code=str(work / "code"))
+        assert run.wait().status == "Completed", run.report
+    finally:
+        os.umask(before)
+    shared, mode = tmp_path / "shared", int(folder_mode, 8)
+    modes = {path: path.stat().st_mode & 0o7777 for path in (shared, *shared.rglob("*")) if not path.is_symlink()}
+    assert {found for path, found in modes.items() if path.is_dir()} == {mode}
+    private = {"token", "secrets.json", "compute.json"}
+    files = {path: found for path, found in modes.items() if path.is_file() and path.name not in private}
+    assert {found for path, found in files.items() if path.name != "tool.sh"} == {of_file}
+    assert {found for path, found in files.items() if path.name == "tool.sh"} == {mode & 0o777}
+    assert {path.name for path in files} >= {"rank-1.log", "slurm.log", "events.jsonl", "report.json", "plan.json"}

@@ -444,3 +444,26 @@ def test_locks_lie_in_a_folder_for_all_users() -> None:
     finally:
         claims.release(held)
     assert claims.look(["test-of-claims"], None) is None
+
+
+@pytest.mark.parametrize(("folder_mode", "of_file"), [("0700", 0o600), ("0750", 0o640)])
+def test_what_hosts_keep_is_open_to_whom_folder_mode_says(
+    folder_mode: str, of_file: int, lab: Configure, machines: Sshd, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "tool.sh").write_text("#!/bin/sh\numask\n")
+    (code / "tool.sh").chmod(0o755)
+    folder = f"~/of-{folder_mode}"
+    lab(folder=folder, folder_mode=folder_mode, setup=["umask 0000"])
+    run = start("./tool.sh", code=str(code)).wait()
+    assert run.status == "Completed", run.report
+    for name in NAMES:
+        there, mode = machines.home(name) / folder[2:], int(folder_mode, 8)
+        modes = {path: path.stat().st_mode & 0o7777 for path in (there, *there.rglob("*")) if not path.is_symlink()}
+        assert {path for path, found in modes.items() if path.is_dir() and found != mode} == set()
+        files = {path: found for path, found in modes.items() if path.is_file()}
+        assert {found for path, found in files.items() if path.name == "tool.sh"} == {mode & 0o777}
+        assert {path for path, found in files.items() if path.name != "tool.sh" and found != of_file} == set()
+    assert (run.folder.logs / "node-1/rank-2.log").read_text() == "0000\n"
+    assert run.folder.path.stat().st_mode & 0o777 == mode
