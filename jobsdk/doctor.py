@@ -9,11 +9,12 @@ import copy
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobsdk.bootstrap import diagnosis, machine, network
+from jobsdk.bootstrap import diagnosis, machine, network, private
 from jobsdk.bootstrap.diagnosis import OK, PROBLEM, WARNING, Finding
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def this_machine() -> list[Finding]:
         ("names", _names),
         ("engines", _engines),
         ("home", lambda: _home(home())),
+        ("home", lambda: _open_to_others(home())),
         ("runs", _runs),
     ]
     found: list[Finding] = []
@@ -235,6 +237,49 @@ def _home(folder: Path) -> Iterator[Finding]:
     else:
         why = f"{near} cannot be written" if near.is_dir() else f"{near} is no folder"
         yield Finding(PROBLEM, "home", f"runs cannot be kept in {folder}: {why}", "set JOBSDK_HOME to another folder")
+
+
+def _open_to_others(folder: Path) -> Iterator[Finding]:
+    """Folders of jobsdk that other users may enter although no `folder_mode` says so: older versions made them so."""
+    import shlex
+
+    from jobsdk import compute as computes
+    from jobsdk.runs import RunFolder
+
+    if not folder.is_dir():
+        return
+    found = [folder / name for name in ("cache", "code", "envs", "functions", "history.db") if _is_open(folder / name)]
+    for entry in computes.configuration().computes.values():
+        store = os.path.join(os.path.expanduser(str(entry.settings.get("folder", ""))), "code")
+        if os.path.isabs(store) and _is_open(Path(store), entry.settings):
+            found.append(Path(store))
+    shared, wrong = False, []
+    for run in RunFolder.all():
+        settings = run.read_json("compute.json")
+        shared = shared or bool(settings.get("folder_mode"))
+        if _is_open(run.path, settings):
+            wrong.append(run.path)
+    linked = [Path(os.path.realpath(path)) for path in wrong if path.is_symlink()]
+    if not shared and (len(linked) < len(wrong) or _is_open(folder / "runs")):
+        found += [folder / "runs", *linked]
+    else:
+        found += [Path(os.path.realpath(path)) for path in wrong]
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        text = f"{found[0]}{more}, made by an older version, can be read by other users"
+        yield Finding(WARNING, "home", text, f"chmod -R go= {shlex.join(map(str, found))}")
+
+
+def _is_open(path: Path, settings: Mapping[str, Any] = MappingProxyType({})) -> bool:
+    """Whether something of this user gives others more rights than the settings of a compute say."""
+    from jobsdk.compute.base import mode_of
+
+    try:
+        facts = path.stat()
+        allowed = mode_of(settings.get("folder_mode", private.FOLDER_MODE))
+    except (OSError, ValueError):  # not there; a mistake that is reported where the compute is used
+        return False
+    return facts.st_uid == os.getuid() and bool(facts.st_mode & 0o077 & ~allowed)
 
 
 def _runs() -> Iterator[Finding]:

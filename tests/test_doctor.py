@@ -113,6 +113,45 @@ def test_nothing_on_path_and_no_proper_environment(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def make_open(home: Path) -> None:
+    """As a version did that made folders by the umask."""
+    for name in ("a b", "c"):
+        (home / "runs" / name).mkdir(parents=True)
+        (home / "runs" / name / "plan.json").write_text("{}")
+    (home / "cache").mkdir()
+    (home / "history.db").touch()
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def opened(home: Path) -> list[str]:
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.stat().st_mode & 0o077)
+
+
+def test_folders_that_others_can_read_and_the_command_that_closes_them(home: Path) -> None:
+    make_open(home)
+    (found,) = [one for one in of("home") if one.level == WARNING]
+    assert found.text.endswith("and 2 more, made by an older version, can be read by other users")
+    assert found.fix is not None
+    subprocess.run(["sh", "-c", found.fix], check=True)
+    assert opened(home) == []
+    assert [one for one in of("home") if one.level == WARNING] == []
+
+
+def test_runs_that_a_setting_shares_stay_open(home: Path, tmp_path: Path) -> None:
+    make_open(home)
+    (home / "runs/c/compute.json").write_text('{"folder_mode": "0755"}')
+    (home / "runs/linked").symlink_to(tmp_path / "far")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far").chmod(0o750)
+    (found,) = [one for one in of("home") if one.level == WARNING]
+    assert found.fix is not None
+    subprocess.run(["sh", "-c", found.fix], check=True)
+    assert (home / "runs/c/plan.json").stat().st_mode & 0o077 == 0o044
+    assert (tmp_path / "far").stat().st_mode & 0o077 == 0
+    assert opened(home / "runs") == ["c", "c/compute.json", "c/plan.json"]
+
+
 def test_processes_that_outlived_their_supervisor(tmp_path: Path, home: Path) -> None:
     run = home / "runs/left"
     run.mkdir(parents=True)

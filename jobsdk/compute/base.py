@@ -90,7 +90,7 @@ class Compute(ABC):
     @property
     def folder_mode(self) -> int:
         """The mode of the folders that are made for its runs, here and there: what is in them gets the same rights."""
-        return _folder_mode(self.settings.get("folder_mode", FOLDER_MODE))
+        return mode_of(self.settings.get("folder_mode", FOLDER_MODE))
 
     def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """What is wrong with the settings of this type: (setting, words). Their names are known."""
@@ -249,12 +249,12 @@ def _mistakes_in_common(settings: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(settings.get("instance_type", ""), str):
         yield "instance_type must be a name, as in `jobsdk compute machines`"
     try:
-        _folder_mode(settings.get("folder_mode", FOLDER_MODE))
+        mode_of(settings.get("folder_mode", FOLDER_MODE))
     except ValueError as error:
         yield f"folder_mode {error}"
 
 
-def _folder_mode(given: object) -> int:
+def mode_of(given: object) -> int:
     """A mode from text of octal digits, or from a number as YAML reads 0750. Raises ValueError."""
     mode = 0
     if isinstance(given, str) and re.fullmatch("[0-7]{3,5}", given):
