@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute, Spec
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 
 class Compiled(NamedTuple):
-    """A job made ready for a compute, before anything is written. `spec` is what the compute's engine takes."""
+    """A job made ready for a compute, before anything is written. `secrets` are the parts that `plan` leaves out for
+    being secret; `spec` is what the compute's engine takes."""
 
     job: CommandJob
     name: str
     plan: Plan
+    secrets: dict[str, Any]
     compute: Compute
     spec: Spec
     warnings: tuple[Finding, ...]

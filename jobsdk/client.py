@@ -43,7 +43,9 @@ def compute_findings(job: CommandJob, resolve: Callable[[str | None], Compute] =
         from jobsdk.job.machine_rules import of_instance_type
 
         return job.located([Finding("warning", ("compute",), message, fix), *of_instance_type(job)])
-    plan = target.plan(job, name=job.name or "run")
+    from jobsdk.sealing import seal
+
+    plan, _ = seal(target.plan(job, name=job.name or "run"), job)
     return job.located([*target.judge(job, plan), *target.judge_machine(job, plan)])
 
 
@@ -97,6 +99,7 @@ class JobOperations:
         """What `create_or_update` would submit. Writes nothing but the call of a function, needs no network. Raises as
         it does."""
         from jobsdk.job.command import CommandJob
+        from jobsdk.sealing import seal
 
         if not isinstance(job, CommandJob):
             own = getattr(job, "options", {})  # those that a function's job was made with
@@ -111,23 +114,23 @@ class JobOperations:
         warnings = job.validate(strict=strict)
         run_name = job.name or generate_name()
         target = self._resolve(job.compute) if compute is None or isinstance(compute, str) else compute
-        plan = target.plan(job, name=run_name)
+        plan, secrets = seal(target.plan(job, name=run_name), job)
         of_machine = target.judge_machine(job, plan)
         if any(one.is_error for one in of_machine):
             raise ValidationError(job.located([*target.judge(job, plan, build_env=build_env), *of_machine]))
         spec = target.compile(job, plan, in_place=in_place, build_env=build_env)
         judged = (*target.judge(job, plan, build_env=build_env), *of_machine)
         unheeded = (one for one in judged if not one.is_error)
-        return Compiled(job, run_name, plan, target, spec, (*warnings, *unheeded))
+        return Compiled(job, run_name, plan, secrets, target, spec, (*warnings, *unheeded))
 
     def submit(self, compiled: Compiled, warn: Warn) -> Run:
         """Start what `compile` gave. Raises JobsdkError, also for a secret that is not set here."""
         from jobsdk import kept
         from jobsdk.bootstrap import plan_file
-        from jobsdk.plan import secret_parts
         from jobsdk.recognition import keep_marks
+        from jobsdk.sealing import complete
 
-        hidden = secret_parts(compiled.job, compiled.plan, os.environ)
+        hidden = complete(compiled.secrets, compiled.plan["secrets"], os.environ)
         said: list[str] = []
 
         def tell(text: str) -> None:

@@ -332,8 +332,9 @@ def plan_preflight(
     from jobsdk.bootstrap import contract
     from jobsdk.client import Compiled
     from jobsdk.job import workers
-    from jobsdk.plan import make_plan
+    from jobsdk.plan import whole_plan
     from jobsdk.runs import generate_name
+    from jobsdk.sealing import seal
 
     job = copy.deepcopy(job)
     if nodes is not None and job.scaling is None:
@@ -346,7 +347,7 @@ def plan_preflight(
     job = workers.applied(job, layout)
     if nodes is not None:
         job.resources.instance_count = nodes
-    real = make_plan(job, name=job.name or "job")
+    real = whole_plan(job, name=job.name or "job")
     each = max(len(contract.node_processes(real, node)) for node in range(min(real["nodes"], 64)))
     gpus: int = contract.gpus_of(real, each)
 
@@ -360,12 +361,12 @@ def plan_preflight(
         own = job.resources.properties or {}
         job.resources.properties = {**own, "azureml": {**own.get("azureml", {}), "launcher": "bootstrap"}}
     job.name = generate_name()
-    plan = target.plan(job, name=job.name)
+    plan, secrets = seal(target.plan(job, name=job.name), job)
     plan["preflight"] = {"token": os.urandom(32).hex(), "gpus": gpus, "bandwidth": bandwidth}
     plan.update(rendezvous_timeout_s=_RENDEZVOUS_TIMEOUT_S)
     if "restarts" in plan:
         plan["restarts"] = {**plan["restarts"], "max": 0}
-    return Compiled(job, job.name, plan, target, target.compile(job, plan), ())
+    return Compiled(job, job.name, plan, secrets, target, target.compile(job, plan), ())
 
 
 def run_preflight(compiled: Compiled, warn: Warn) -> Preflight:

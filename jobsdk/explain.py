@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from jobsdk.bootstrap import contract, fabric, layout
 from jobsdk.bootstrap.secrets import MASK
-from jobsdk.plan import Plan, make_plan
+from jobsdk.plan import Plan, whole_plan
+from jobsdk.sealing import seal
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -193,10 +194,10 @@ def explain(job: CommandJob, *, compute: str | None = None) -> Explanation:
         target = computes.resolve(compute or job.compute)
     except ComputeError:  # it may be known where the job will be submitted
         layout = workers.lay_out(job)
-        plan = make_plan(job, name=job.name or RUN_NAME, layout=layout)
+        plan, _ = seal(whole_plan(job, name=job.name or RUN_NAME, layout=layout), job)
         where = compute or job.compute or computes.LOCAL
         return Explanation(plan, where, "cores of the node", _ELSEWHERE, scaling=workers.described(job, layout))
-    plan = target.plan(job, name=job.name or RUN_NAME)
+    plan, _ = seal(target.plan(job, name=job.name or RUN_NAME), job)
     scaling = workers.described(job, target.layout(job))
     if target.type == computes.LOCAL:
         from jobsdk.bootstrap.processes import cores

@@ -26,7 +26,14 @@ RENDEZVOUS_TIMEOUT_S = 600.0
 HEARTBEAT_S = 15.0
 
 
-def make_plan(
+def make_plan(job: CommandJob, *, name: str) -> Plan:
+    """The plan of `job` as the run `name`, without its secrets, where no compute is known."""
+    from jobsdk.sealing import seal
+
+    return seal(whole_plan(job, name=name), job)[0]
+
+
+def whole_plan(
     job: CommandJob,
     *,
     name: str,
@@ -34,28 +41,11 @@ def make_plan(
     network: Mapping[str, Any] | None = None,
     layout: Layout | None = None,
 ) -> Plan:
-    """The plan of `job` as the run `name`, without its secrets. The job must have been validated.
+    """The plan of `job` as the run `name`, with its secrets: `jobsdk.sealing` takes them out. The job must be valid.
 
-    `preload` is the compute's setting, for a job that says nothing of it; `network` is `jobsdk.compute.network`'s;
-    `layout` is that of a job with `scaling` where more is known of the nodes than the job itself says.
+    `preload` is the compute's setting, for a job without its own; `network` is `jobsdk.compute.network`'s; `layout`
+    is that of a job with `scaling` where more is known of the nodes than the job itself says.
     """
-    from jobsdk.sealing import seal
-
-    plan = seal(_whole_plan(job, name, preload, layout), job)[0]
-    return {**plan, "network": dict(network)} if network else plan
-
-
-def secret_parts(job: CommandJob, plan: Plan, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What `plan`, made of `job`, leaves out for being secret; empty if nothing is. `environ` is the submitter's.
-
-    Raises JobsdkError for a secret that is set neither in the job nor there.
-    """
-    from jobsdk.sealing import complete, seal
-
-    return complete(seal(_whole_plan(job, plan["run"], plan["preload"]), job)[1], plan["secrets"], environ)
-
-
-def _whole_plan(job: CommandJob, name: str, preload: str | Sequence[str] | None, layout: Layout | None = None) -> Plan:
     from jobsdk.job.expressions import text_of
     from jobsdk.job.io import Input
 
@@ -89,6 +79,7 @@ def _whole_plan(job: CommandJob, name: str, preload: str | Sequence[str] | None,
             "retry_on": _listed(job.retry_on),
             "never_retry_on": _listed(job.never_retry_on),
         },
+        **({"network": dict(network)} if network else {}),
     }
 
 

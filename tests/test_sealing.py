@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk import DeepSpeedDistribution, Input, PyTorchDistribution, command
-from jobsdk.bootstrap import plan_file
+from jobsdk import DeepSpeedDistribution, Input, MLClient, PyTorchDistribution, ScalingConfig, command
+from jobsdk.bootstrap import contract, plan_file
+from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.errors import JobsdkError
 from jobsdk.job.command import CommandJob
-from jobsdk.plan import make_plan, secret_parts
+from jobsdk.plan import make_plan, whole_plan
+from jobsdk.sealing import complete, seal
 
 TOKEN = "hf_" + "aBcD" * 9
 
@@ -30,8 +32,8 @@ def job(nodes: int = 2, **more: object) -> CommandJob:
 
 
 def test_the_plan_holds_no_secret_and_the_parts_make_it_whole_again(tmp_path: Path) -> None:
-    plan = make_plan(job(), name="run")
-    parts = secret_parts(job(), plan, {"FROM_SHELL": "open sesame", "OTHER": "x"})
+    plan, taken = seal(whole_plan(job(), name="run"), job())
+    parts = complete(taken, plan["secrets"], {"FROM_SHELL": "open sesame", "OTHER": "x"})
     for value in (TOKEN, "swordfish", "abcdefgh", "hunter22", "open sesame"):
         assert value not in json.dumps(plan)
     assert plan["environment"] == {"N": "1"}
@@ -50,15 +52,16 @@ def test_the_plan_holds_no_secret_and_the_parts_make_it_whole_again(tmp_path: Pa
 
 
 def test_a_secret_that_is_nowhere_is_an_error() -> None:
+    plan, taken = seal(whole_plan(job(), name="run"), job())
     with pytest.raises(JobsdkError, match="FROM_SHELL, secret in the job, is not set here"):
-        secret_parts(job(), make_plan(job(), name="run"), {})
+        complete(taken, plan["secrets"], {})
 
 
 def test_a_job_without_secrets_has_none_kept() -> None:
     plain = command(command="x ${{inputs.f}}", inputs={"f": Input(type="uri_file", path="https://h/d.csv?a=1")})
-    plan = make_plan(plain, name="run")
+    plan, taken = seal(whole_plan(plain, name="run"), plain)
     assert (plan["secrets"], plan["sealed"]) == ([], [])
-    assert secret_parts(plain, plan, {"HF_TOKEN": TOKEN}) == {}
+    assert complete(taken, plan["secrets"], {"HF_TOKEN": TOKEN}) == {}
 
 
 def test_words_of_our_own_are_never_hidden() -> None:
@@ -73,3 +76,20 @@ def test_words_of_our_own_are_never_hidden() -> None:
 
 def test_the_size_does_not_depend_on_the_number_of_ranks() -> None:
     assert len(json.dumps(make_plan(job(2000), name="r"))) == len(json.dumps(make_plan(job(1000), name="r")))
+
+
+def test_a_secret_leaves_the_world_as_the_compute_lays_it_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("computes.yml").write_text("computes: {cluster: {type: slurm, gpus_per_node: 4}}")
+    monkeypatch.setattr(SlurmCompute, "submit", lambda *_: None)
+    key = "sk-proj-" + "aBcD" * 9
+    config = {"train_micro_batch_size_per_gpu": 1, "wandb": {"api_key": key}}
+    scaled = command(
+        command="x", compute="cluster", scaling=ScalingConfig(num_workers=8, use_gpu=True),
+        distribution=DeepSpeedDistribution(config=config),
+    )  # fmt: skip
+    run = MLClient().jobs.create_or_update(scaled)
+    read = plan_file.read(str(run.folder.path))
+    assert read["distribution"]["config"]["wandb"]["api_key"] == key
+    assert (read["nodes"], read["distribution"]["processes"], contract.world_size(read)) == (2, 4, 8)
+    assert contract.world_size(run.folder.plan()) == scaled.explain().world_size == 8

@@ -102,8 +102,8 @@ class Compute(ABC):
         return {**cls.settings_known, **COMMON}
 
     def plan(self, job: CommandJob, *, name: str) -> Plan:
-        """The plan of a valid job as it runs here, as the run `name`."""
-        from jobsdk.plan import make_plan
+        """The plan of a valid job as it runs here, as the run `name`, with its secrets."""
+        from jobsdk.plan import whole_plan
 
         settings, network = self.settings, None
         machine = self.machine(job)
@@ -111,7 +111,7 @@ class Compute(ABC):
             from jobsdk.compute.network import planned
 
             network = planned(settings.get("network"), machine)
-        return make_plan(job, name=name, preload=settings.get("preload"), network=network, layout=self.layout(job))
+        return whole_plan(job, name=name, preload=settings.get("preload"), network=network, layout=self.layout(job))
 
     def layout(self, job: CommandJob) -> Layout | None:
         """Where the workers of a valid job with `scaling` go here; None for a job without."""

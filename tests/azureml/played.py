@@ -19,8 +19,9 @@ from jobsdk.bootstrap.contract import IDENTITY
 from jobsdk.compute.relayed import Mirror
 from jobsdk.job.command import CommandJob
 from jobsdk.job.io import Input
-from jobsdk.plan import make_plan, secret_parts
+from jobsdk.plan import whole_plan
 from jobsdk.runs import RunFolder
+from jobsdk.sealing import complete, seal
 
 TOKEN = "ab" * 32
 _LEFTOVERS = (*IDENTITY, "MASTER_ADDR", "MASTER_PORT", "NODE_COUNT")
@@ -71,9 +72,9 @@ class Played:
     ) -> None:
         settings = settings or {"launcher": "bootstrap"}
         self.run = RunFolder.create(job.name or "played")
-        plan = make_plan(job, name=self.run.name)
+        plan, taken = seal(whole_plan(job, name=self.run.name), job)
         self.run.write_json("plan.json", plan)
-        parts = secret_parts(job, plan, environ or {})
+        parts = complete(taken, plan["secrets"], environ or {})
         self.native = translation.native_job(job, plan, settings)
         whole = {**plan, **{key: {**plan[key], **part} if isinstance(part, dict) and key in plan else part
                             for key, part in parts.items()}}  # fmt: skip

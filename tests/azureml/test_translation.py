@@ -24,7 +24,8 @@ from jobsdk.azureml import translation
 from jobsdk.bootstrap import azureml_node
 from jobsdk.compute import parcel
 from jobsdk.job.command import CommandJob
-from jobsdk.plan import Plan, make_plan, secret_parts
+from jobsdk.plan import Plan, make_plan, whole_plan
+from jobsdk.sealing import complete, seal
 
 BOOTSTRAP = {"launcher": "bootstrap"}
 
@@ -45,8 +46,8 @@ def said(the_job: CommandJob, settings: dict[str, Any] | None = None) -> list[st
 
 def whole(the_job: CommandJob, environ: dict[str, str]) -> Plan:
     """The plan with its secrets, as a run's folder holds it until it is submitted."""
-    plan = make_plan(the_job, name="run")
-    for key, part in secret_parts(the_job, plan, environ).items():
+    plan, taken = seal(whole_plan(the_job, name="run"), the_job)
+    for key, part in complete(taken, plan["secrets"], environ).items():
         plan[key] = {**plan[key], **part} if isinstance(part, dict) and key in plan else part
     return plan
 

@@ -134,7 +134,7 @@ def test_every_mpi_communicates_where_infiniband_is_turned_off(mpi: Mpi, tmp_pat
         command=f'{mpi.python} -c "{program}"', instance_count=2, environment_variables=mpi.variables,
         distribution=MpiDistribution(launcher=mpi.launcher, process_count_per_instance=2),
     )  # fmt: skip
-    plan = make_plan(job, name="r", network={"infiniband": True, "interface": "lo"})
+    plan = {**make_plan(job, name="r"), "network": {"infiniband": True, "interface": "lo"}}
     run = LocalRun(tmp_path / "run", plan, PATH=f"{mpi.folder}:{os.environ['PATH']}")
     assert run.wait() == 0, run.report()["message"]
     assert {run.log(rank) for rank in range(4)} == {"4 ^ib\n"}
