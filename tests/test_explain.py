@@ -10,16 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, reject, settings
+from hypothesis import strategies as st
 
 from jobsdk import (
     DeepSpeedDistribution,
     Input,
+    MLClient,
     MpiDistribution,
     Output,
     PyTorchDistribution,
+    RayDistribution,
+    ScalingConfig,
     TensorFlowDistribution,
+    TorchConfig,
     command,
 )
+from jobsdk import compute as computes
+from jobsdk.bootstrap import contract, fabric, layout, plan_file, processes, ray_cluster
+from jobsdk.bootstrap.facts import facts_of
+from jobsdk.compute.environ import for_ranks
 from jobsdk.errors import ValidationError
 from jobsdk.job.command import CommandJob
 from jobsdk.plan import make_plan
@@ -59,8 +69,8 @@ def make_job(distribution: Any, nodes: int, data: Path) -> CommandJob:
 
 
 def as_pattern(shown: str) -> re.Pattern[str]:
-    """What is in angle brackets is known only at run time; everything else must be as it was shown."""
-    return re.compile(".+".join(re.escape(text) for text in re.split("<[^<>]*>", shown)), re.DOTALL)
+    """What is in angle brackets is known only at run time, and secrets are stars; all else must be as it was shown."""
+    return re.compile(".+".join(re.escape(text) for text in re.split(r"<[^<>]*>|\*\*\*", shown)), re.DOTALL)
 
 
 _MARKS: dict[str, Any] = {
@@ -163,3 +173,126 @@ def test_secrets_are_stars() -> None:
     assert {"MY_TOKEN": "***", "FROM_SHELL": "***"}.items() <= shown[0].environment.items()
     assert shown.to_dict()["secrets"] == ["FROM_SHELL", "MY_TOKEN"]
     assert "swordfish" not in shown.to_text()
+
+
+# -- any job, on any compute -----------------------------------------------------------------------------------------
+
+SECRET = "sk-proj-" + "aBcD" * 9
+OF_AZURE = {
+    "type": "azureml", "subscription_id": "00000000-0000-0000-0000-000000000000", "resource_group": "group",
+    "workspace_name": "workspace", "image": "x",
+}  # fmt: skip
+COMPUTES: list[dict[str, Any]] = [
+    {"type": "local", "preload": ["json"]},
+    {"type": "slurm", "gpus_per_node": 4},
+    {"type": "slurm", "instance_type": "Standard_ND96asr_v4"},
+    {"type": "kubernetes", "image": "x", "gpus_per_node": 2},
+    {"type": "kubernetes", "image": "x", "network": {"interface": "eth1", "ib_devices": ["mlx5_0"]}},
+    OF_AZURE,
+    {**OF_AZURE, "instance_type": "Standard_NC24s_v3"},
+    {"type": "ssh", "hosts": list("abcdefgh"), "gpus_per_node": 8},
+    {"type": "spark", "master": "spark://head:7077", "gpus_per_node": 4, "cpus_per_node": 8},
+    {"type": "ray", "address": "http://head:8265"},
+]
+#: How Open MPI's daemons talk follows from the nodes' addresses, which nobody knows before: these are not shown.
+OF_ADDRESSES = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
+EITHER = re.compile("<(.*) if all nodes have InfiniBand, else (.*)>")
+DEEPSPEED: list[Any] = [None, {"train_micro_batch_size_per_gpu": 1, "wandb": {"api_key": SECRET}}]
+counts = st.integers(1, 4)
+scalings = st.builds(
+    ScalingConfig,
+    num_workers=st.integers(1, 12),
+    use_gpu=st.just(True),
+    resources_per_worker=st.sampled_from([None, {"CPU": 2}, {"GPU": 2}, {"GPU": 0.5, "CPU": 1}]),
+    placement_strategy=st.sampled_from(["PACK", "SPREAD", "STRICT_SPREAD"]),
+) | st.builds(ScalingConfig, num_workers=st.integers(1, 12))
+
+
+def distributions(each: st.SearchStrategy[int | None]) -> st.SearchStrategy[Any]:
+    """With `each` processes on a node."""
+    return st.one_of(
+        st.none(),
+        st.builds(PyTorchDistribution, process_count_per_instance=each),
+        st.builds(TensorFlowDistribution, parameter_server_count=st.integers(0, 2), chief=st.booleans()),
+        st.builds(MpiDistribution, process_count_per_instance=each, launcher=st.just("direct")),
+        st.builds(DeepSpeedDistribution, process_count_per_instance=each, config=st.sampled_from(DEEPSPEED)),
+    )
+
+
+sizes = st.fixed_dictionaries({"scaling": scalings, "distribution": distributions(st.none())}) | st.fixed_dictionaries(
+    {
+        "instance_count": counts,
+        "gpus_per_process": st.sampled_from([None, 0.5, 1, 2]),
+        "distribution": distributions(counts) | st.builds(RayDistribution, port=st.none() | st.just(6400)),
+    }
+)
+others = st.fixed_dictionaries(
+    {
+        "environment_variables": st.sampled_from([{}, {"PLAIN": "a b"}, {"MY_TOKEN": SECRET}]),
+        "secrets": st.sampled_from([[], ["FROM_SHELL"]]),
+        "inputs": st.sampled_from([{}, {"rate": 0.5, "password": "hunter22"}]),
+        "torch_config": st.none() | st.just(TorchConfig("gloo", timeout_s=60)),
+        "max_restarts": st.sampled_from([0, 2]),
+    }
+)
+
+
+@pytest.fixture
+def nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FROM_SHELL", "open sesame")
+    for kind in {one["type"] for one in COMPUTES}:
+        for step in ("prepare", "submit"):
+            monkeypatch.setattr(computes.type_of(kind), step, lambda *_: None)
+
+
+@example(
+    COMPUTES[1],
+    {"scaling": ScalingConfig(num_workers=8, use_gpu=True), "distribution": DeepSpeedDistribution(config=DEEPSPEED[1])},
+    {"inputs": {}},
+    False,
+)
+@given(st.sampled_from(COMPUTES), sizes, others, st.booleans())
+@settings(max_examples=120, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+def test_any_job_has_the_environment_that_explain_showed(
+    nothing_is_started: None, entry: dict[str, Any], size: dict[str, Any], other: dict[str, Any], has_infiniband: bool
+) -> None:
+    Path("computes.yml").write_text(json.dumps({"default": "there", "computes": {"there": entry}}))
+    words = " ".join(f"${{{{inputs.{name}}}}}" for name in other["inputs"])
+    job = command(command=f"train {words}", **size, **other)
+    try:
+        run = MLClient().jobs.create_or_update(job)
+    except ValidationError:
+        reject()  # the compute has no room for it, or fields clash
+    shown = job.explain()
+    plan = plan_file.read(str(run.folder.path))
+    ranks = list(contract.processes(plan))
+    assert [(one.rank, one.node_rank, one.local_rank, one.role) for one in shown] == [
+        (one.rank, one.node_rank, one.local_rank, one.role) for one in ranks
+    ]
+    network = plan.get("network") or {}
+    devices = ["mlx5_0"] if has_infiniband else [] if fabric.expected(network) else None
+    start = {
+        "addresses": [f"127.0.0.{node + 1}" for node in range(plan["nodes"])],
+        "ports": [list(range(20000, 20000 + ray_cluster.PORTS + 16))] * plan["nodes"],
+        "restart": 0,
+        "cores": 16,
+        "gpus": [f"GPU-{k}" for k in range(64)],
+        "infiniband": fabric.agree(network, [devices] * plan["nodes"], "abcdefghijkl").devices,
+    }
+    inherited = {name: f"/nodes/{name}" for name in run.target.inherited}
+    if entry["type"] == "local":
+        start["cores"] = max(1, processes.cores() // plan["nodes"])
+        inherited = for_ranks(os.environ)
+    facts = facts_of(start, inherited, str(run.folder.path), str(run.folder.path))._replace(ray="/tmp/ray")
+    environment = contract.Contract(plan, facts)
+    for process, expected in zip(ranks, shown, strict=True):
+        actual = environment.environment(process)
+        told = {name: EITHER.sub(rf"\{2 - has_infiniband}", value) for name, value in expected.environment.items()}
+        told = {name: value for name, value in told.items() if value != "unset"}
+        assert actual.keys() - told.keys() <= OF_ADDRESSES
+        for name, value in told.items():
+            assert as_pattern(value).fullmatch(actual[name]), f"{name}: {actual[name]!r}, shown {value!r}"
+        secrets = {"MY_TOKEN": SECRET, "FROM_SHELL": "open sesame"}
+        assert {name: actual[name] for name in plan["secrets"]} == {name: secrets[name] for name in plan["secrets"]}
+        assert as_pattern(expected.command).fullmatch(layout.rendered(plan, facts.io_dir))
