@@ -1,39 +1,12 @@
-"""What the client's operations give besides runs: a compiled job, findings, a cancellation under way."""
+"""What the client's operations give besides runs: findings, a cancellation under way."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from jobsdk.compute.base import Compute, Spec
-    from jobsdk.job.command import CommandJob
     from jobsdk.job.findings import Finding
-    from jobsdk.plan import Plan
     from jobsdk.run import Run
-
-
-class Compiled(NamedTuple):
-    """A job made ready for a compute, before anything is written. `secrets` are the parts that `plan` leaves out for
-    being secret; `spec` is what the compute's engine takes."""
-
-    job: CommandJob
-    name: str
-    plan: Plan
-    secrets: dict[str, Any]
-    compute: Compute
-    spec: Spec
-    warnings: tuple[Finding, ...]
-
-    @property
-    def native(self) -> Spec:
-        """`spec` as it is stored and shown, without what looks like a secret: a password in a package index's URL."""
-        from jobsdk.bootstrap.secrets import Redactor
-
-        spec: Spec = Redactor().data(self.spec)
-        return spec
-
-    def __repr__(self) -> str:
-        return f"Compiled(name={self.name!r}, compute={self.compute.name!r}, spec={self.native!r})"
 
 
 class Validation(NamedTuple):

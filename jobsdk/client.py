@@ -10,43 +10,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from jobsdk import compute as computes
 from jobsdk.answers import Cancellation, Validation
-from jobsdk.answers import Compiled as Compiled
 from jobsdk.errors import ComputeError, JobsdkError, RunExists, RunNotFound, ValidationError
 from jobsdk.run import CHANGEABLE, Run
 from jobsdk.runs import RunFolder, generate_name
+from jobsdk.submission import Draft
+from jobsdk.submission import Submission as Submission
 
 if TYPE_CHECKING:
     from jobsdk.azureml.workspace import Workspace
     from jobsdk.compute.base import Compute
     from jobsdk.functions import FunctionJob
     from jobsdk.job.command import CommandJob
-    from jobsdk.job.findings import Finding
     from jobsdk.logs import Sink
     from jobsdk.metrics import Table
 
 Warn = Callable[[str], None]
 #: How many jobs of a workspace are taken into a list that says nothing of its length.
 _MOST = 100
-
-
-def compute_findings(job: CommandJob, resolve: Callable[[str | None], Compute] = computes.resolve) -> list[Finding]:
-    """What the compute of a valid job cannot do of it (errors) or does not heed (warnings).
-
-    A compute that is not configured here is a warning: the job may be right, and only submitting it needs the compute.
-    """
-    from jobsdk.job.findings import Finding
-
-    try:
-        target = resolve(job.compute)
-    except ComputeError as error:
-        message, _, fix = str(error).partition(" Fix: ")
-        from jobsdk.job.machine_rules import of_instance_type
-
-        return job.located([Finding("warning", ("compute",), message, fix), *of_instance_type(job)])
-    from jobsdk.sealing import seal
-
-    plan, _ = seal(target.plan(job, name=job.name or "run"), job)
-    return job.located([*target.judge(job, plan), *target.judge_machine(job, plan)])
 
 
 class JobOperations:
@@ -95,11 +75,10 @@ class JobOperations:
         build_env: bool = False,
         in_place: bool = False,
         strict: bool = False,
-    ) -> Compiled:
+    ) -> Submission:
         """What `create_or_update` would submit. Writes nothing but the call of a function, needs no network. Raises as
         it does."""
         from jobsdk.job.command import CommandJob
-        from jobsdk.sealing import seal
 
         if not isinstance(job, CommandJob):
             own = getattr(job, "options", {})  # those that a function's job was made with
@@ -111,19 +90,15 @@ class JobOperations:
             job.name = name
         if compute is not None:
             job.compute = compute if isinstance(compute, str) else compute.name
-        warnings = job.validate(strict=strict)
-        run_name = job.name or generate_name()
-        target = self._resolve(job.compute) if compute is None or isinstance(compute, str) else compute
-        plan, secrets = seal(target.plan(job, name=run_name), job)
-        of_machine = target.judge_machine(job, plan)
-        if any(one.is_error for one in of_machine):
-            raise ValidationError(job.located([*target.judge(job, plan, build_env=build_env), *of_machine]))
-        spec = target.compile(job, plan, in_place=in_place, build_env=build_env)
-        judged = (*target.judge(job, plan, build_env=build_env), *of_machine)
-        unheeded = (one for one in judged if not one.is_error)
-        return Compiled(job, run_name, plan, secrets, target, spec, (*warnings, *unheeded))
 
-    def submit(self, compiled: Compiled, warn: Warn) -> Run:
+        def resolve(name: str | None) -> Compute:
+            return self._resolve(name) if compute is None or isinstance(compute, str) else compute
+
+        name = job.name or generate_name()
+        draft = Draft(job, name=name, resolve=resolve, strict=strict, build_env=build_env)
+        return draft.submission(in_place=in_place)
+
+    def submit(self, compiled: Submission, warn: Warn) -> Run:
         """Start what `compile` gave. Raises JobsdkError, also for a secret that is not set here."""
         from jobsdk import kept
         from jobsdk.bootstrap import plan_file
@@ -188,10 +163,11 @@ class JobOperations:
 
         if not isinstance(job, CommandJob):
             job = _job_of_function(job, job.options.get("in_place", False))
-        findings = job.findings(strict=strict)
-        if any(finding.is_error for finding in findings):
-            return Validation(findings)  # the compute would only repeat it
-        return Validation((*findings, *compute_findings(job, self._resolve)))
+        try:
+            draft = Draft(job, name=job.name or "run", resolve=self._resolve, strict=strict)
+        except ValidationError as error:
+            return Validation(error.findings)  # the compute would only repeat it
+        return Validation((*draft.of_job, *draft.of_compute))
 
     # -- finding -------------------------------------------------------------------------------------------------
 
@@ -251,7 +227,7 @@ class JobOperations:
         found = computes.configuration()
         bare = name.removeprefix("azureml:") if name else None
         if bare in found.computes or (bare is None and found.default_file is not None):
-            return computes.resolve(name)
+            return computes.resolve(name, found)
         from jobsdk.compute.azureml import of_workspace
 
         return of_workspace(self._workspace, bare)

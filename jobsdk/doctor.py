@@ -18,7 +18,7 @@ from jobsdk.bootstrap import diagnosis, machine, network, private
 from jobsdk.bootstrap.diagnosis import OK, PROBLEM, WARNING, Finding
 
 if TYPE_CHECKING:
-    from jobsdk.client import Compiled, Warn
+    from jobsdk.client import Submission, Warn
     from jobsdk.job.command import CommandJob
     from jobsdk.run import Run
 
@@ -322,7 +322,7 @@ class Preflight(NamedTuple):
 
 def plan_preflight(
     job: CommandJob, *, compute: str | None = None, nodes: int | None = None, bandwidth: bool = False
-) -> Compiled:
+) -> Submission:
     """The preflight of a job: an ordinary run on the job's nodes, with its resources and environment, whose every
     node runs one process of jobsdk's own in place of the job's; with `bandwidth` it measures that, too. Writes nothing.
 
@@ -330,20 +330,19 @@ def plan_preflight(
     """
     from jobsdk import compute as computes
     from jobsdk.bootstrap import contract
-    from jobsdk.client import Compiled
     from jobsdk.job import workers
     from jobsdk.plan import whole_plan
     from jobsdk.runs import generate_name
-    from jobsdk.sealing import seal
+    from jobsdk.submission import Draft
 
     job = copy.deepcopy(job)
     if nodes is not None and job.scaling is None:
         job.resources.instance_count = nodes
     if compute is not None:
         job.compute = compute
-    job.validate()
     target = computes.resolve(job.compute)
-    of_workers, layout = job.scaling, target.layout(job)
+    draft = Draft(job, name=job.name or "job", resolve=lambda _: target)
+    of_workers, layout = job.scaling, draft.layout()
     job = workers.applied(job, layout)
     if nodes is not None:
         job.resources.instance_count = nodes
@@ -361,15 +360,16 @@ def plan_preflight(
         own = job.resources.properties or {}
         job.resources.properties = {**own, "azureml": {**own.get("azureml", {}), "launcher": "bootstrap"}}
     job.name = generate_name()
-    plan, secrets = seal(target.plan(job, name=job.name), job)
+    draft = Draft(job, name=job.name, resolve=lambda _: target)
+    plan = draft.plan
     plan["preflight"] = {"token": os.urandom(32).hex(), "gpus": gpus, "bandwidth": bandwidth}
     plan.update(rendezvous_timeout_s=_RENDEZVOUS_TIMEOUT_S)
     if "restarts" in plan:
         plan["restarts"] = {**plan["restarts"], "max": 0}
-    return Compiled(job, job.name, plan, secrets, target, target.compile(job, plan), ())
+    return draft.submission()._replace(findings=())
 
 
-def run_preflight(compiled: Compiled, warn: Warn) -> Preflight:
+def run_preflight(compiled: Submission, warn: Warn) -> Preflight:
     """Run what `plan_preflight` made, and wait for it. An interrupt cancels it."""
     from jobsdk.client import JobOperations
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from jobsdk.bootstrap import contract, fabric, layout
 from jobsdk.bootstrap.secrets import MASK
-from jobsdk.plan import Plan, whole_plan
-from jobsdk.sealing import seal
+from jobsdk.plan import Plan
+from jobsdk.submission import Draft
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -186,19 +186,21 @@ def explain(job: CommandJob, *, compute: str | None = None) -> Explanation:
     `dropped` names the inherited variables that other launchers set and that the processes do not get.
     """
     from jobsdk import compute as computes
-    from jobsdk.errors import ComputeError
+
+    draft = Draft(job, name=job.name or RUN_NAME, resolve=lambda name: computes.resolve(compute or name))
+    return of_draft(draft, compute)
+
+
+def of_draft(draft: Draft, compute: str | None = None) -> Explanation:
+    """The same of a job that is on its way. Raises ValidationError where its workers cannot be laid out."""
+    from jobsdk import compute as computes
     from jobsdk.job import workers
 
-    job.validate()
-    try:
-        target = computes.resolve(compute or job.compute)
-    except ComputeError:  # it may be known where the job will be submitted
-        layout = workers.lay_out(job)
-        plan, _ = seal(whole_plan(job, name=job.name or RUN_NAME, layout=layout), job)
-        where = compute or job.compute or computes.LOCAL
-        return Explanation(plan, where, "cores of the node", _ELSEWHERE, scaling=workers.described(job, layout))
-    plan, _ = seal(target.plan(job, name=job.name or RUN_NAME), job)
-    scaling = workers.described(job, target.layout(job))
+    scaling = workers.described(draft.job, draft.layout())
+    target, plan = draft.compute, draft.plan
+    name = compute or draft.job.compute or computes.LOCAL
+    if target is None:  # it may be known where the job will be submitted
+        return Explanation(plan, name, "cores of the node", _ELSEWHERE, scaling=scaling)
     if target.type == computes.LOCAL:
         from jobsdk.bootstrap.processes import cores
         from jobsdk.compute.environ import dropped, for_ranks

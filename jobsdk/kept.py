@@ -11,11 +11,11 @@ from jobsdk.job.paths import working_directory
 from jobsdk.runs import RunFolder
 
 if TYPE_CHECKING:
-    from jobsdk.client import Compiled
     from jobsdk.job.command import CommandJob
+    from jobsdk.submission import Submission
 
 
-def facts(compiled: Compiled) -> dict[str, Any]:
+def facts(compiled: Submission) -> dict[str, Any]:
     """run.json: what an index of runs shows, and who submitted it."""
     from jobsdk.bootstrap import contract, processes
     from jobsdk.job.secret_rules import without

@@ -52,7 +52,9 @@ def whole_plan(
     if job.scaling is not None or job.torch_config is not None:
         from jobsdk.job import workers
 
-        job = workers.applied(job, layout or workers.lay_out(job))
+        if layout is None and job.scaling is not None:
+            layout = workers.lay_out(job)
+        job = workers.applied(job, layout)
 
     return {
         "plan": 1,

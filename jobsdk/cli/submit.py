@@ -79,9 +79,9 @@ def validate(
     job, found = read(file, settings, strict, compute)
     findings = list(found)
     if job is not None and not any(finding.is_error for finding in findings):
-        from jobsdk.client import compute_findings
+        from jobsdk.submission import Draft
 
-        findings += compute_findings(job)
+        findings += Draft(job, name=job.name or "run").of_compute
     errors = sum(finding.is_error for finding in findings)
     if form == "table":
         say_findings(findings)
@@ -99,13 +99,14 @@ def validate(
 @output_option("text", "json", "yaml")
 def explain(file: str, settings: Settings, strict: bool, compute: str | None, ranks: str | None, form: str) -> None:
     """Show every process of the job: its node, role and rank, its environment, its command."""
-    from jobsdk.client import compute_findings
-    from jobsdk.explain import explain as explain_job
+    from jobsdk.explain import RUN_NAME, of_draft
     from jobsdk.logs import parse_ranks
+    from jobsdk.submission import Draft
 
     job = load(file, settings, strict, compute)
-    explanation = explain_job(job)
-    say_findings(compute_findings(job))
+    draft = Draft(job, name=job.name or RUN_NAME)
+    explanation = of_draft(draft)
+    say_findings(draft.of_compute)
     try:
         chosen = parse_ranks(ranks, len(explanation))
     except ValueError as error:

@@ -155,14 +155,19 @@ def _bare(name: str) -> str:
     return name.removeprefix("azureml:")
 
 
-def resolve(name: str | None) -> Compute:
-    """The compute of a name; without one the configured default. Raises ComputeError."""
-    found = configuration()
+def resolve(name: str | None, found: Configuration | None = None) -> Compute:
+    """The compute of a name; without one the configured default. Raises ComputeError.
+
+    `found` is the configuration, where it has been read already.
+    """
+    found = found or configuration()
     wanted = _bare(name) if name else found.default
     if wanted not in found.computes:
         raise ComputeError(_unknown(wanted, found, is_default=not name))
     entry = found.computes[wanted]
-    return type_of(entry.type, entry.file)(entry.name, entry.settings)
+    compute = type_of(entry.type, entry.file)(entry.name, entry.settings)
+    compute.site_machines = found.machines
+    return compute
 
 
 def of_run(run: RunFolder) -> Compute:

@@ -25,6 +25,7 @@ from jobsdk.runs import Pace, RunFolder, locked
 if TYPE_CHECKING:
     from jobsdk.azureml.connection import Connection
     from jobsdk.job.command import CommandJob
+    from jobsdk.placement import Placement
     from jobsdk.plan import Plan
 
 SERVERLESS = "serverless"
@@ -52,30 +53,30 @@ class AzureMlCompute(Compute):
 
     # -- compiling -------------------------------------------------------------------------------------------------
 
-    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> list[Finding]:
         mistakes = list(job_rules.of_settings(self.type, job))
         if mistakes:
             return mistakes
         from jobsdk.job import workers
 
-        laid_out = workers.applied(job, self.layout(job))
+        laid_out = workers.applied(job, at.layout)
         found = list(translation.findings(self.name, laid_out, plan, self.settings))
         if job.scaling is not None:
             launcher = translation.launcher(laid_out, self.settings)
             found = [one for one in found if not scaling.is_said_here(one)]
-            found += scaling.findings(self.name, job, launcher, self.machine(job))
+            found += scaling.findings(self.name, job, launcher, at.machine)
         others = job_rules.of_other_computes(self.name, job, [("resources", "properties", self.type)])
         # Properties of no type of ours are Azure's own.
         own = [*self._judge_code(job), *self._judge_environment(job, build_env)]
         return [*own, *found, *(one for one in others if one.is_error)]
 
-    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
+        from jobsdk.job import workers
         from jobsdk.job.secret_rules import without
 
-        job_rules.raise_errors(self.name, self.judge(job, plan, build_env=build_env), in_place=in_place)
-        from jobsdk.job import workers
-
-        job = workers.applied(job, self.layout(job))
+        job = workers.applied(job, at.layout)
         launcher = translation.launcher(job, self.settings)
         job = self._with_defaults(job)
         native = translation.native_job(job, plan, self.settings)

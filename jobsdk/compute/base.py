@@ -6,6 +6,7 @@ import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from jobsdk.job.findings import Finding
     from jobsdk.job.workers import Layout, Room
     from jobsdk.logs import Sink, View
-    from jobsdk.machines import Machine
+    from jobsdk.machines import Catalogue, Machine
+    from jobsdk.placement import Placement
     from jobsdk.plan import Plan
     from jobsdk.runs import RunFolder, State
 
@@ -57,8 +59,9 @@ def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
 class Compute(ABC):
     """A place where jobs run.
 
-    A job goes through `judge`, `compile`, `prepare`, `submit` in this order. What `compile` gives is what `submit`
-    takes, so that a compiled job that is shown is the one that would run.
+    A job goes through `place`, `plan`, `findings`, `compile`, `prepare`, `submit` in this order, once through each.
+    `at` is what `place` gave. What `compile` gives is what `submit` takes, so that a compiled job that is shown is the
+    one that would run.
     """
 
     type: ClassVar[str]
@@ -70,6 +73,8 @@ class Compute(ABC):
     can_run_in_place: bool = False
     #: What is known of the environment that its processes start from, in words.
     inherited: ClassVar[Mapping[str, str]] = MappingProxyType({"PATH": "<PATH of the node>"})
+    #: The site's own machines, in the configuration that the compute is from; None: it is read when they are needed.
+    site_machines: Mapping[str, Mapping[str, Any]] | None = None
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         from jobsdk.job.findings import nearest
@@ -101,60 +106,68 @@ class Compute(ABC):
         """Every setting that there is for this type, with its meaning."""
         return {**cls.settings_known, **COMMON}
 
-    def plan(self, job: CommandJob, *, name: str) -> Plan:
+    def place(self, job: CommandJob) -> Placement:
+        """Where a valid job goes here."""
+        from jobsdk.placement import Placement
+
+        layout, machine = None, self.machine(job)
+        if job.scaling is not None:
+            from jobsdk.job import workers
+
+            layout = workers.lay_out(job, self.room(job, machine))
+        catalogue = None if machine is None else self.catalogue
+        return Placement(self.settings_for(job, layout), layout, machine, catalogue)
+
+    def settings_for(self, job: CommandJob, layout: Layout | None) -> dict[str, Any]:
+        """The settings that hold for a job: those of the compute, with what the job sets in their place."""
+        return self.settings
+
+    def plan(self, job: CommandJob, at: Placement, *, name: str) -> Plan:
         """The plan of a valid job as it runs here, as the run `name`, with its secrets."""
         from jobsdk.plan import whole_plan
 
         settings, network = self.settings, None
-        machine = self.machine(job)
-        if settings.get("network") or machine is not None:
+        if settings.get("network") or at.machine is not None:
             from jobsdk.compute.network import planned
 
-            network = planned(settings.get("network"), machine)
-        return whole_plan(job, name=name, preload=settings.get("preload"), network=network, layout=self.layout(job))
+            network = planned(settings.get("network"), at.machine)
+        return whole_plan(job, name=name, preload=settings.get("preload"), network=network, layout=at.layout)
 
-    def layout(self, job: CommandJob) -> Layout | None:
-        """Where the workers of a valid job with `scaling` go here; None for a job without."""
-        if job.scaling is None:
-            return None
-        from jobsdk.job import workers
-
-        return workers.lay_out(job, self.room(job))
-
-    def room(self, job: CommandJob) -> Room | None:
+    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
         """What a node of the job would have here, as far as it is known."""
         from jobsdk.job.workers import room_of
 
-        return room_of(self.machine(job))
+        return room_of(machine)
 
     def machine(self, job: CommandJob) -> Machine | None:
         """What is known of the machines on which the job would run."""
         name = job.resources.instance_type or self.settings.get("instance_type")
-        if name is None:
-            return None
+        return None if name is None else self.catalogue.find(name)
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """All kinds of machines that are known. Raises ComputeError for a computes.yml that cannot be read."""
         from jobsdk import compute as computes
+        from jobsdk.machines import known
 
-        return computes.catalogue().find(name)
-
-    def judge_machine(self, job: CommandJob, plan: Plan) -> list[Finding]:
-        """What does not fit the machines, where they are known; of workers also how they are laid out."""
-        layout, machine = self.layout(job), self.machine(job)
-        found = [] if layout is None else list(layout.findings)
-        if machine is None:
-            return found
-        from jobsdk import compute as computes
-        from jobsdk.job.machine_rules import findings
-
-        where = ("resources", "instance_type") if job.resources.instance_type else ("compute",)
-        return found + list(findings(plan, machine, computes.catalogue(), where, job.scaling))
+        own = self.site_machines
+        return known().joined(computes.configuration().machines if own is None else own)
 
     @abstractmethod
-    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> Sequence[Finding]:
-        """What this compute cannot do of a valid job (errors) or does not heed (warnings). Changes nothing."""
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> Sequence[Finding]:
+        """What this compute cannot do with a valid job (errors) or ignores of it (warnings). Changes nothing.
+
+        What `at` itself says is not among them.
+        """
 
     @abstractmethod
-    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
-        """The native spec: everything that `submit` needs besides the plan, as JSON. Changes nothing."""
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
+        """The native spec: everything that `submit` needs besides the plan, as JSON. Changes nothing.
+
+        There were no errors among `findings`, and `in_place` is given only where `can_run_in_place`.
+        """
 
     def native(self, spec: Spec) -> str:
         """A spec in the form that the engine itself reads: a script, manifests."""

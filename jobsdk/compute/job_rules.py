@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import layout
-from jobsdk.errors import ValidationError
 from jobsdk.job.distribution import RayDistribution
 from jobsdk.job.findings import Finding, nearest, show
 
@@ -96,16 +95,6 @@ def _unfit_words(text: str) -> Iterator[tuple[str, str]]:
         option = word.partition("=")[0]
         if option in _OF_RAY_START:
             yield f"{option} is set by jobsdk", _OF_RAY_START[option]
-
-
-def raise_errors(compute: str, findings: Iterable[Finding], *, in_place: bool) -> None:
-    """Raises ValidationError for the errors that a compute without a folder of this machine has found in a job."""
-    errors = [one for one in findings if one.is_error]
-    if in_place:
-        message = f"the compute {compute} cannot run in this machine's folder"
-        errors.append(Finding("error", (), message, "leave out in_place=True"))
-    if errors:
-        raise ValidationError(errors)
 
 
 def unheeded_fields(compute: str, job: CommandJob, heeded: Collection[Path] = ()) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from jobsdk.bootstrap import contract, launchers, layout, private, processes
 from jobsdk.compute import job_rules, supervisor
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
-from jobsdk.errors import ComputeError, ValidationError
+from jobsdk.errors import ComputeError
 from jobsdk.job.command import PRELOAD
 from jobsdk.job.findings import Finding, Report
 from jobsdk.job.paths import working_directory
@@ -20,6 +20,8 @@ from jobsdk.runs import Pace, RunFolder, runs_folder
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.workers import Layout
+    from jobsdk.placement import Placement
     from jobsdk.plan import Plan
     from jobsdk.runs import State
 
@@ -57,21 +59,20 @@ class LocalCompute(Compute):
     def machine(self, job: CommandJob) -> None:
         """It is this one, whatever instance_type a job names for another compute."""
 
-    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> list[Finding]:
         return [
             *job_rules.what_none_can(self.name, job, plan, _COPY),
             *self._judge_launcher(plan, build_env),
             *self._judge_preload(plan),
             *self._judge_environment(job, build_env),
             *self._judge_unused(job, plan),
-            *self._judge_scaling(job),
+            *self._judge_scaling(job, at.layout),
             *self._judge_system(),
         ]
 
-    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
-        errors = [one for one in self.judge(job, plan, build_env=build_env) if one.is_error]
-        if errors:
-            raise ValidationError(errors)
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
         recipe = None
         if build_env:
             from jobsdk.compute import virtualenv
@@ -181,8 +182,7 @@ class LocalCompute(Compute):
             found.insert(0, Finding("warning", ("resources", "instance_type"), here))
         return found
 
-    def _judge_scaling(self, job: CommandJob) -> list[Finding]:
-        layout = self.layout(job)
+    def _judge_scaling(self, job: CommandJob, layout: Layout | None) -> list[Finding]:
         if job.scaling is None or layout is None:
             return []
         found = list(job_rules.unheeded_scaling(self.name, job, ("CPU",)))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path as FilePath
 
     from jobsdk.explain import Explanation
+    from jobsdk.job.workers import Layout
 
 Identity = ManagedIdentityConfiguration | AmlTokenConfiguration | UserIdentityConfiguration
 P = ParamSpec("P")
@@ -220,11 +221,13 @@ class CommandJob(Restarts, hints=_HINTS):
         """The inputs without the optional ones that were not given."""
         return {name: item for name, item in self.inputs.items() if not getattr(item, "is_absent", False)}
 
-    def findings(self, *, strict: bool = False) -> tuple[Finding, ...]:
+    def findings(
+        self, *, strict: bool = False, lay_out: Callable[[], Layout | None] | None = None
+    ) -> tuple[Finding, ...]:
         """Everything that is wrong or doubtful: in each field, between fields, and in the files that they name.
 
         Reads the file system, changes nothing, and needs no network. `strict` makes unknown keys that are otherwise
-        tolerated errors.
+        tolerated errors. `lay_out` is as for `rules.judge`.
         """
         from jobsdk.job import rules
 
@@ -234,7 +237,7 @@ class CommandJob(Restarts, hints=_HINTS):
                 places = places.without(path)
         report = Report(places, strict=strict)
         self.check((), report)
-        rules.judge(self, report)
+        rules.judge(self, report, lay_out)
         return tuple(in_order(report.findings))
 
     def located(self, findings: Iterable[Finding]) -> list[Finding]:

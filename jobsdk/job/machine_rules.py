@@ -8,28 +8,9 @@ from typing import TYPE_CHECKING
 from jobsdk.job.findings import Finding, Path, one_of
 
 if TYPE_CHECKING:
-    from jobsdk.job.command import CommandJob
     from jobsdk.job.scaling import ScalingConfig
     from jobsdk.machines import Catalogue, Machine
     from jobsdk.plan import Plan
-
-
-def of_instance_type(job: CommandJob) -> list[Finding]:
-    """What does not fit the machine that the job itself names, if jobsdk knows it; errors are warnings, since nobody
-    has said for certain that this is the machine meant."""
-    from jobsdk.machines import known
-    from jobsdk.plan import whole_plan
-
-    machine = known().find(job.resources.instance_type)
-    if machine is None:
-        return []
-    from jobsdk.job import workers
-
-    layout = workers.lay_out(job, workers.room_of(machine))
-    plan = whole_plan(job, name="run", layout=layout)
-    found = [] if layout is None else list(layout.findings)
-    found += findings(plan, machine, known(), ("resources", "instance_type"), job.scaling)
-    return [finding._replace(severity="warning") for finding in found]
 
 
 def findings(

@@ -13,6 +13,7 @@ from jobsdk.job.io import VALUE_TYPES, Input, Output
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.workers import Layout
 
 #: How many findings of one kind are enough.
 MANY = 50
@@ -37,14 +38,18 @@ def rule(*reads: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def judge(job: CommandJob, report: Report) -> None:
-    """Applies all rules to a job; the report has what is already known to be wrong with its fields."""
+def judge(job: CommandJob, report: Report, lay_out: Callable[[], Layout | None] | None = None) -> None:
+    """Applies all rules to a job; the report has what is already known to be wrong with its fields.
+
+    `lay_out` gives the layout of a job with `scaling` where its compute is known; what is wrong with it is the caller's
+    to say.
+    """
     from jobsdk.job import deepspeed_rules, file_rules, secret_rules, tensorflow_rules  # noqa: F401  (register their rules)
 
     if job.is_of_another_type:
         return
     broken = {_meant(job, finding.path)[:2] for finding in report.findings if finding.is_error}
-    job = _laid_out(job, report, broken)
+    job = _laid_out(job, report, broken, lay_out)
     for reads, function in RULES:
         if not any(_blocks(path, read) for path in broken for read in reads):
             found = Report(report.places, strict=report.strict)
@@ -52,7 +57,9 @@ def judge(job: CommandJob, report: Report) -> None:
             report.findings += [finding for finding in found.findings if not _is_known(finding.path, broken)]
 
 
-def _laid_out(job: CommandJob, report: Report, broken: set[Path]) -> CommandJob:
+def _laid_out(
+    job: CommandJob, report: Report, broken: set[Path], lay_out: Callable[[], Layout | None] | None
+) -> CommandJob:
     """The job as it is with its workers laid out, which is what the rules are about."""
     read = ("scaling", "torch_config", "resources", "distribution", "environment_variables")
     if (job.scaling is None and job.torch_config is None) or any(
@@ -61,10 +68,11 @@ def _laid_out(job: CommandJob, report: Report, broken: set[Path]) -> CommandJob:
         return job
     from jobsdk.job import workers
 
-    layout = workers.lay_out(job)
+    layout = workers.lay_out(job) if lay_out is None else lay_out()
     for finding in layout.findings if layout is not None else ():
         if finding.is_error:  # what is doubtful its compute may know better
-            report.error(finding.path, finding.message, finding.fix)
+            if lay_out is None:  # who has laid it out says so
+                report.error(finding.path, finding.message, finding.fix)
             broken.add(finding.path[:2])
     return workers.applied(job, layout)
 

@@ -25,23 +25,24 @@ _PERCENT = re.compile(r"(\d{1,3})%\|")  # as tqdm draws it
 
 def of_job(job: CommandJob) -> Markup:
     """What would run where, and what is wrong with it."""
-    from jobsdk.client import JobOperations
-    from jobsdk.errors import JobsdkError
+    from jobsdk.errors import JobsdkError, ValidationError
+    from jobsdk.explain import RUN_NAME, of_draft
+    from jobsdk.submission import Draft
 
+    draft = None
     try:
-        found = JobOperations().validate(job).findings
+        draft = Draft(job, name=job.name or RUN_NAME)
+        found = (*draft.of_job, *draft.of_compute)
+    except ValidationError as error:
+        found = error.findings
     except JobsdkError as error:  # a computes.yml that cannot be read
         return card(tag("b", job.display_name or job.name or "job"), tag("div", str(error), class_="error"))
     wrong = [finding for finding in found if finding.is_error]
     drawn: object = None
     layout = ""
-    if not wrong:
-        try:
-            explained = job.explain()
-        except JobsdkError as error:
-            layout = str(error)
-        else:
-            layout, drawn = _layout(explained), _places(explained)
+    if draft is not None and not wrong:
+        explained = of_draft(draft)
+        layout, drawn = _layout(explained), _places(explained)
     distribution = job.distribution.type if job.distribution is not None else "none: one process on each node"
     values = {
         "runs as": layout,

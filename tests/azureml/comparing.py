@@ -28,7 +28,9 @@ def compiled(job: CommandJob) -> dict[str, Any]:
     that the job names, as a client of the workspace has it."""
     name = (job.compute or "serverless").removeprefix("azureml:")
     compute = AzureMlCompute(name, {**WORKSPACE._asdict(), "mend_tf_config": False})
-    body: dict[str, Any] = compute.compile(job, make_plan(job, name=_RUN))["body"]
+    plan, at = make_plan(job, name=_RUN), compute.place(job)
+    assert not [one for one in compute.findings(job, plan, at) if one.is_error]
+    body: dict[str, Any] = compute.compile(job, plan, at)["body"]
     properties = body["properties"]
     if properties["displayName"] == _RUN and job.display_name != _RUN:  # the run has a name where the job has none
         del properties["displayName"]

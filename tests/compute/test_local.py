@@ -9,7 +9,6 @@ import pytest
 
 from jobsdk import MLClient, MpiDistribution
 from jobsdk import compute as computes
-from jobsdk.compute.local import LocalCompute
 from jobsdk.errors import ComputeError, ValidationError
 from jobsdk.job.command import CommandJob, command
 from jobsdk.plan import make_plan
@@ -17,8 +16,8 @@ from jobsdk.plan import make_plan
 
 def judged(job: CommandJob, **options: Any) -> dict[str, str]:
     """The findings of the local compute: field -> severity and message."""
-    plan = make_plan(job, name="run")
-    found = computes.resolve("local").judge(job, plan, **options)
+    target = computes.resolve("local")
+    found = target.findings(job, make_plan(job, name="run"), target.place(job), **options)
     return {".".join(map(str, one.path)): f"{one.severity}: {one.message}. {one.fix}" for one in found}
 
 
@@ -59,7 +58,7 @@ def test_every_option_that_does_not_fit_is_a_warning_and_blocks_nothing() -> Non
     ]
     assert all(text.startswith("warning: ") for text in found.values())
     assert sys.executable in found["environment"]
-    spec = computes.resolve("local").compile(job, make_plan(job, name="run"))
+    spec = MLClient().jobs.compile(job, name="run").spec
     assert spec["nodes"] == 1
 
 
@@ -77,7 +76,7 @@ def test_every_option_that_does_not_fit_is_a_warning_and_blocks_nothing() -> Non
 def test_an_input_in_a_cloud_is_an_error_that_names_it_and_the_fix(path: str) -> None:
     job = command(command="cat ${{inputs.data}}", inputs={"data": {"path": path}})
     with pytest.raises(ValidationError) as caught:
-        LocalCompute("local", {}).compile(job, make_plan(job, name="run"))
+        MLClient().jobs.compile(job, name="run")
     assert "inputs.data.path" in str(caught.value)
     assert "--set inputs.data.path=" in str(caught.value)
 
@@ -160,8 +159,7 @@ def test_building_needs_something_to_build() -> None:
 def test_compiling_writes_nothing_and_says_all_that_is_submitted(home: Path, work: Path) -> None:
     Path("src").mkdir()
     job = command(command="true", code="src", instance_count=2)
-    plan = make_plan(job, name="one")
-    spec = computes.resolve("local").compile(job, plan)
+    spec = MLClient().jobs.compile(job, name="one").spec
     assert spec == {
         "compute": "local",
         "type": "local",
@@ -172,7 +170,7 @@ def test_compiling_writes_nothing_and_says_all_that_is_submitted(home: Path, wor
         "code": str(work / "src"),
         "build_env": None,
     }
-    in_place = computes.resolve("local").compile(job, plan, in_place=True)
+    in_place = MLClient().jobs.compile(job, name="one", in_place=True).spec
     assert (in_place["working_dir"], in_place["code"]) == (os.path.abspath("src"), None)
     assert list(home.iterdir()) == []
 

@@ -75,11 +75,16 @@ def test_a_job_that_names_its_machine_has_it_in_its_plan(monkeypatch: pytest.Mon
     monkeypatch.setattr(LocalCompute, "machine", Compute.machine)  # as types other than local have it
     project(instance_type="Standard_ND96asr_v4")
     job = command(command="x", instance_count=2, compute="twin")
-    assert computes.resolve("twin").plan(job, name="r")["network"] == {"infiniband": True}
+
+    def planned() -> dict[str, Any]:
+        target = computes.resolve("twin")
+        return target.plan(job, target.place(job), name="r")
+
+    assert planned()["network"] == {"infiniband": True}
     job.resources.instance_type = "nc24s_v3"
-    assert computes.resolve("twin").plan(job, name="r")["network"] == {"infiniband": False}
+    assert planned()["network"] == {"infiniband": False}
     job.resources.instance_type = "of-this-site"
-    assert "network" not in computes.resolve("twin").plan(job, name="r")
+    assert "network" not in planned()
 
 
 @pytest.mark.parametrize("distribution", [PyTorchDistribution(), MpiDistribution(launcher="direct")])

@@ -10,7 +10,7 @@ import pytest
 
 from jobsdk import JobsdkError, MLClient, PyTorchDistribution, ScalingConfig, TorchConfig, command
 from jobsdk.bootstrap import contract
-from jobsdk.client import Compiled
+from jobsdk.client import Submission
 from jobsdk.compute.kubernetes import objects as kubernetes_objects
 from jobsdk.doctor import plan_preflight
 from jobsdk.errors import ComputeError
@@ -39,7 +39,7 @@ def job(workers: int = 16, **fields: Any) -> CommandJob:
     return command(command="env", compute="cluster", scaling=ScalingConfig(num_workers=workers, **own), **fields)
 
 
-def compiled(*args: Any, **fields: Any) -> Compiled:
+def compiled(*args: Any, **fields: Any) -> Submission:
     return MLClient().jobs.compile(job(*args, **fields), name="run")
 
 

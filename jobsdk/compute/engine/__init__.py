@@ -21,6 +21,7 @@ from jobsdk.runs import Pace, RunFolder, adopt, locked, reap
 if TYPE_CHECKING:
     from jobsdk.compute.engine.hold import Hold
     from jobsdk.job.command import CommandJob
+    from jobsdk.placement import Placement
     from jobsdk.plan import Plan
 
 _DRIVER_LOG = "driver.log"
@@ -31,9 +32,9 @@ class EngineCompute(Compute):
 
     pace = Pace(0.2, 1.0)
 
-    def plan(self, job: CommandJob, *, name: str) -> Plan:
+    def plan(self, job: CommandJob, at: Placement, *, name: str) -> Plan:
         """As elsewhere, but that no node which is taken away is waited for: no other comes in its place."""
-        plan = super().plan(job, name=name)
+        plan = super().plan(job, at, name=name)
         return {**plan, "restarts": {**plan["restarts"], "max_preemptions": 0}}
 
     @abstractmethod

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from jobsdk.compute.kubernetes.api import Api
     from jobsdk.compute.kubernetes.code import Brought
     from jobsdk.job.command import CommandJob
-    from jobsdk.job.workers import Room
+    from jobsdk.job.workers import Layout, Room
+    from jobsdk.machines import Machine
+    from jobsdk.placement import Placement
     from jobsdk.plan import Plan
 
 #: What submitting needs: (verb, resource, group, subresource).
@@ -59,19 +61,20 @@ class KubernetesCompute(Compute):
 
     # -- compiling -------------------------------------------------------------------------------------------------
 
-    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> list[Finding]:
         return [
             *job_rules.of_settings(self.type, job),
-            *self._judge_image(job, build_env),
+            *self._judge_image(job, at.settings, build_env),
             *job_rules.what_none_can(self.name, job, plan, "give a path on a volume, or an https URL"),
             *self._judge_data(plan),
             *job_rules.unheeded_fields(self.name, job, _HEEDED),
-            *self._judge_scaling(job),
+            *self._judge_scaling(job, at.layout),
         ]
 
-    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
-        job_rules.raise_errors(self.name, self.judge(job, plan, build_env=build_env), in_place=in_place)
-        settings = self._settings_of(job)
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
+        settings = at.settings
         source = str(job.resolve(job.code)) if job.code is not None else None
         how = None
         if source is not None:
@@ -85,7 +88,7 @@ class KubernetesCompute(Compute):
             "namespace": self.settings.get("namespace"),
             "code": source,
             "code_by": how,
-            "own_settings": (job.resources.properties or {}).get(self.type) or {},
+            "own_settings": _own(job),
             "objects": made.objects(plan, settings, image=self._image(job, settings) or "", code=how),
         }
 
@@ -100,24 +103,21 @@ class KubernetesCompute(Compute):
         dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
         return yaml.dump_all(spec["objects"], Dumper=dumper, sort_keys=False, allow_unicode=True, width=120)
 
-    def _settings_of(self, job: CommandJob) -> dict[str, Any]:
-        """The compute's settings, and over them those of the job itself."""
-        own = (job.resources.properties or {}).get(self.type) or {}
+    def settings_for(self, job: CommandJob, layout: Layout | None) -> dict[str, Any]:
+        own = _own(job)
         settings = {**self.settings, **own}
         if job.resources.shm_size is not None:
             settings["shm_size"] = job.resources.shm_size
         if job.resources.instance_type is not None:
             selector = {"node.kubernetes.io/instance-type": job.resources.instance_type}
             settings["node_selector"] = {**settings.get("node_selector", {}), **selector}
-        layout = self.layout(job)
         if job.scaling is None or layout is None:
             return settings
         return kubernetes_scaling.settled(settings, own, job.scaling, layout)
 
-    def room(self, job: CommandJob) -> Room | None:
-        own = (job.resources.properties or {}).get(self.type) or {}
-        settings = {**self.settings, **own} if isinstance(own, Mapping) else self.settings
-        return workers.room_with(self.name, settings.get("gpus_per_node"), super().room(job))
+    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
+        gpus = {**self.settings, **_own(job)}.get("gpus_per_node")
+        return workers.room_with(self.name, gpus, super().room(job, machine))
 
     @staticmethod
     def _image(job: CommandJob, settings: Mapping[str, Any]) -> str | None:
@@ -251,18 +251,17 @@ class KubernetesCompute(Compute):
 
     # -- what it cannot do -----------------------------------------------------------------------------------------
 
-    def _judge_scaling(self, job: CommandJob) -> list[Finding]:
-        laid_out = self.layout(job)
-        if job.scaling is None or laid_out is None:
+    def _judge_scaling(self, job: CommandJob, layout: Layout | None) -> list[Finding]:
+        if job.scaling is None or layout is None:
             return []
-        return list(kubernetes_scaling.findings(self.name, self.settings, job.scaling, laid_out))
+        return list(kubernetes_scaling.findings(self.name, self.settings, job.scaling, layout))
 
-    def _judge_image(self, job: CommandJob, build_env: bool) -> list[Finding]:
+    def _judge_image(self, job: CommandJob, settings: Mapping[str, Any], build_env: bool) -> list[Finding]:
         found = []
         if build_env:
             message = f"the compute {self.name} runs images, and builds no environment"
             found.append(Finding("error", ("environment",), message, "leave out --build-env, and give an image"))
-        if self._image(job, self._settings_of(job)) is None:
+        if self._image(job, settings) is None:
             message = f"the compute {self.name} needs a container image"
             fix = f"set environment: {{image: ...}} in the job, or image in the compute {self.name}"
             found.append(Finding("error", ("environment",), message, fix))
@@ -297,6 +296,13 @@ class KubernetesCompute(Compute):
 def _where(run: RunFolder) -> dict[str, Any]:
     """Which object the run is; empty where it was not submitted."""
     return run.read_json("kubernetes.json")
+
+
+def _own(job: CommandJob) -> Mapping[str, Any]:
+    """What the job itself says of the compute's settings, where it is sound: `findings` says what is wrong."""
+    own = (job.resources.properties or {}).get("kubernetes") or {}
+    is_sound = isinstance(own, Mapping) and not any(kubernetes_settings.mistakes(own, of_job=True))
+    return own if is_sound else {}
 
 
 def _own_settings(run: RunFolder) -> dict[str, Any]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.ray.jobs import Jobs
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Layout
+    from jobsdk.placement import Placement
     from jobsdk.plan import Plan
 
 _HEEDED = (("resources", "properties", "ray"),)
@@ -61,16 +62,19 @@ class RayCompute(EngineCompute):
 
     # -- compiling -----------------------------------------------------------------------------------------------
 
-    def layout(self, job: CommandJob) -> Layout | None:
+    def place(self, job: CommandJob) -> Placement:
         """With `scaling` only Ray decides how many nodes there are: before that it is as if one held all."""
-        layout = super().layout(job)
-        if layout is None or not ray_settings.is_placed_by_ray(job):
-            return layout
-        return layout._replace(findings=tuple(one for one in layout.findings if one.is_error))
+        at = super().place(job)
+        if at.layout is None or not ray_settings.is_placed_by_ray(job):
+            return at
+        return at._replace(layout=at.layout._replace(findings=tuple(one for one in at.layout.findings if one.is_error)))
 
-    def plan(self, job: CommandJob, *, name: str) -> Plan:
+    def settings_for(self, job: CommandJob, layout: Layout | None) -> dict[str, Any]:
+        return {**self.settings, **_own(job)}
+
+    def plan(self, job: CommandJob, at: Placement, *, name: str) -> Plan:
         """As elsewhere, but that workers placed by Ray see the GPUs of all of their node, as Ray Train's do."""
-        plan = super().plan(job, name=name)
+        plan = super().plan(job, at, name=name)
         share = plan["gpus_per_process"]
         if not share or not ray_settings.is_placed_by_ray(job) or job.resources.gpus_per_process is not None:
             return plan
@@ -79,13 +83,13 @@ class RayCompute(EngineCompute):
         environment = {"JOBSDK_GPUS_PER_PROCESS": f"{share:.16g}", **plan["environment"]}
         return {**plan, "gpus_per_process": None, "environment": environment}
 
-    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> list[Finding]:
         found = [
             *self._judge_settings(job),
             *job_rules.what_none_can(self.name, job, plan, "give a path of the nodes, or an https URL"),
             *job_rules.ray_within_ray(self.name, job),
             *self._judge_data(plan),
-            *self._judge_outputs(job, plan),
+            *self._judge_outputs(job, plan, at.settings.get("outputs_limit")),
             *job_rules.unheeded_fields(self.name, job, _HEEDED),
             *job_rules.unheeded_preemptions(self.name, job),
         ]
@@ -97,9 +101,10 @@ class RayCompute(EngineCompute):
             found.append(Finding("warning", ("environment",), f"is not used on the compute {self.name}", fix))
         return found
 
-    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
-        job_rules.raise_errors(self.name, self.judge(job, plan, build_env=build_env), in_place=in_place)
-        settings = {**self.settings, **_own(job)}
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
+        settings = at.settings
         runtime_env = _merged(self.settings.get("runtime_env"), _own(job).get("runtime_env"))
         wanted = ray_settings.demand(job, plan, settings)
         spec: Spec = {
@@ -266,9 +271,8 @@ class RayCompute(EngineCompute):
                 message = f"{show(uri)} is looked for on the nodes of {self.name}; it is not sent there"
                 yield Finding("warning", ("inputs", name, "path"), message)
 
-    def _judge_outputs(self, job: CommandJob, plan: Plan) -> Iterable[Finding]:
+    def _judge_outputs(self, job: CommandJob, plan: Plan, limit: int | None) -> Iterable[Finding]:
         yield from job_rules.unheeded_outputs(self.name, job, plan)
-        limit = {**self.settings, **_own(job)}.get("outputs_limit")
         if self.is_submitting and limit == 0:
             for name, given in plan["outputs"].items():
                 if given["uri"] is None:

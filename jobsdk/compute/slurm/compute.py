@@ -21,7 +21,7 @@ from jobsdk.compute.slurm import scaling as slurm_scaling
 from jobsdk.compute.slurm import script as slurm_script
 from jobsdk.compute.slurm import settings as slurm_settings
 from jobsdk.compute.slurm import state as slurm_state
-from jobsdk.errors import ComputeError, ValidationError
+from jobsdk.errors import ComputeError
 from jobsdk.job import workers
 from jobsdk.job.paths import working_directory
 from jobsdk.runs import RunFolder, home, locked, runs_folder
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from jobsdk.compute.slurm.state import JobState, Verdict
     from jobsdk.job.command import CommandJob
     from jobsdk.job.findings import Finding
-    from jobsdk.job.workers import Room
+    from jobsdk.job.workers import Layout, Room
+    from jobsdk.machines import Machine
+    from jobsdk.placement import Placement
     from jobsdk.plan import Plan
 
 _JOB = "slurm.json"  # in the run's folder here: the number of its job
@@ -62,23 +64,16 @@ class SlurmCompute(Compute):
 
     # -- before there is a run -----------------------------------------------------------------------------------
 
-    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
-        found = slurm_rules.findings(self.name, self._settings_of(job), job, plan, build_env)
-        layout = self.layout(job)
-        if job.scaling is not None and layout is not None:
-            found += slurm_scaling.findings(self.name, self.settings, job.scaling, layout)
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> list[Finding]:
+        found = slurm_rules.findings(self.name, at.settings, job, plan, build_env)
+        if job.scaling is not None and at.layout is not None:
+            found += slurm_scaling.findings(self.name, self.settings, job.scaling, at.layout)
             found += job_rules.unheeded_scaling(self.name, job, slurm_scaling.HEEDED)
         return found
 
-    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
-        errors = [one for one in self.judge(job, plan, build_env=build_env) if one.is_error]
-        if errors:
-            raise ValidationError(errors)
-        if in_place and not self.can_run_in_place:
-            raise ComputeError(
-                f"the compute {self.name} has a login node: a job cannot run in a folder of this machine"
-            )
-        settings = self._settings_of(job)
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
         folder = self.settings.get("folder")
         run_dir = str(Path(folder, "runs", plan["run"]) if folder else runs_folder() / plan["run"])
         if "\\" in run_dir or "\n" in run_dir:
@@ -100,7 +95,7 @@ class SlurmCompute(Compute):
             "working_dir": folders.in_place or f"{run_dir}/code",
             "code": code if folders.has_code else None,
             "code_store": store,
-            "script": slurm_script.script(plan, settings, folders, slurm_rules.image_of(settings, job)),
+            "script": slurm_script.script(plan, at.settings, folders, slurm_rules.image_of(at.settings, job)),
         }
 
     def native(self, spec: Spec) -> str:
@@ -110,19 +105,19 @@ class SlurmCompute(Compute):
     def prepare(self, spec: Spec, warn: Warn) -> None:
         pass  # sbatch says what is wrong, and it is asked only once there is a run's folder
 
-    def _settings_of(self, job: CommandJob) -> dict[str, Any]:
-        """Those of the compute, with what the job sets in their place: of the two ways to ask for GPUs only its own."""
-        own = slurm_rules.of_job_or_none(job)  # `judge` says what is wrong
+    def settings_for(self, job: CommandJob, layout: Layout | None) -> dict[str, Any]:
+        """As the base says; of the two ways to ask for GPUs only the job's own."""
+        own = slurm_rules.of_job_or_none(job)  # `findings` says what is wrong
         ways = {"gres", "gpus_per_node"}
         kept = {name: value for name, value in self.settings.items() if name not in ways or not ways & own.keys()}
-        settings, layout = {**kept, **own}, self.layout(job)
+        settings = {**kept, **own}
         if job.scaling is None or layout is None:
             return settings
         return slurm_scaling.settled(settings, own, job.scaling, layout)
 
-    def room(self, job: CommandJob) -> Room | None:
+    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
         gpus = slurm_settings.gpu_count({**self.settings, **slurm_rules.of_job_or_none(job)})
-        return workers.room_with(self.name, gpus, super().room(job))
+        return workers.room_with(self.name, gpus, super().room(job, machine))
 
     # -- the run -------------------------------------------------------------------------------------------------
 

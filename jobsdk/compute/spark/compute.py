@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap.secrets import Redactor
-from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Spec, Warn
 from jobsdk.compute.engine import EngineCompute
 from jobsdk.compute.spark import rules as spark_rules
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from jobsdk.compute.spark.stage import Needs, Stage
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Room
+    from jobsdk.machines import Machine
+    from jobsdk.placement import Placement
     from jobsdk.plan import Plan
 
 
@@ -44,13 +45,14 @@ class SparkCompute(EngineCompute):
 
     # -- compiling -------------------------------------------------------------------------------------------------
 
-    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> Sequence[Finding]:
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> Sequence[Finding]:
         return spark_rules.findings(self.name, self.settings, job, plan, build_env)
 
-    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
-        job_rules.raise_errors(self.name, self.judge(job, plan, build_env=build_env), in_place=in_place)
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
         gpus = spark_rules.gpus_of_node(self.settings, plan)
-        cpus = spark_rules.cpus_of_node(self.settings, job, self.layout(job))
+        cpus = spark_rules.cpus_of_node(self.settings, job, at.layout)
         spec: Spec = {
             "compute": self.name,
             "type": self.type,
@@ -69,10 +71,10 @@ class SparkCompute(EngineCompute):
         conf = spark_settings.conf(self.settings, plan["nodes"], gpus, cpus, plan["run"])
         return {**spec, "session": {"master": self.settings["master"], "conf": Redactor().data(conf)}}
 
-    def room(self, job: CommandJob) -> Room | None:
+    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
         from jobsdk.job.workers import Room
 
-        known = super().room(job) or Room("")
+        known = super().room(job, machine) or Room("")
         gpus, cpus = (self.settings.get(name) for name in ("gpus_per_node", "cpus_per_node"))
         return known._replace(name=f"a task of {self.name}", gpus=gpus or known.gpus, cpus=cpus or known.cpus)
 

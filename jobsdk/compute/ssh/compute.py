@@ -21,7 +21,7 @@ from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.remote import RemoteHost, each, errors_of
 from jobsdk.compute.ssh.hosts import Entry, ask, entries
 from jobsdk.compute.ssh.start import MEMBERS, Member, Start, clock_difference
-from jobsdk.errors import ComputeError, JobsdkError, ValidationError
+from jobsdk.errors import ComputeError, JobsdkError
 from jobsdk.job.findings import Finding, show
 from jobsdk.runs import locked
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from jobsdk.compute.receiving import Received
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Room
+    from jobsdk.machines import Machine
+    from jobsdk.placement import Placement
     from jobsdk.plan import Plan
     from jobsdk.runs import RunFolder
 
@@ -80,18 +82,18 @@ class SshCompute(Compute):
 
     # -- what it can do ------------------------------------------------------------------------------------------
 
-    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> list[Finding]:
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> list[Finding]:
         return [
             *self._judge_nodes(plan),
             *self._judge_data(job, plan),
-            *self._judge_unused(job, plan, build_env),
+            *self._judge_unused(job, plan, at.machine, build_env),
         ]
 
-    def room(self, job: CommandJob) -> Room | None:
+    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
         from jobsdk.job.workers import Room
 
         known = [len(entry.gpus) for entry in self._hosts if entry.gpus is not None]
-        of_machine = super().room(job) or Room("")
+        of_machine = super().room(job, machine) or Room("")
         gpus = min(known) if len(known) == len(self._hosts) else of_machine.gpus
         return of_machine._replace(name=f"a host of {self.name}", gpus=gpus, nodes=len(self._hosts))
 
@@ -121,11 +123,11 @@ class SshCompute(Compute):
                 found.append(Finding("warning", ("inputs", name, "path"), message))
         return found
 
-    def _judge_unused(self, job: CommandJob, plan: Plan, build_env: bool) -> list[Finding]:
+    def _judge_unused(self, job: CommandJob, plan: Plan, machine: Machine | None, build_env: bool) -> list[Finding]:
         if build_env:
             message = f"cannot be built on the hosts of {self.name}"
             return [Finding("error", ("environment",), message, "set `python`, or `setup`, in the compute")]
-        heeded = () if self.machine(job) is None else ("CPU", "memory", "accelerator_type")
+        heeded = () if machine is None else ("CPU", "memory", "accelerator_type")
         found = [
             *job_rules.unheeded_fields(self.name, job),
             *job_rules.unheeded_outputs(self.name, job, plan),
@@ -137,12 +139,9 @@ class SshCompute(Compute):
 
     # -- submitting ----------------------------------------------------------------------------------------------
 
-    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
-        errors = [one for one in self.judge(job, plan, build_env=build_env) if one.is_error]
-        if errors:
-            raise ValidationError(errors)
-        if in_place:
-            raise ComputeError(f"compute {self.name}: a job cannot run in place, its code is sent to the hosts")
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
         code = None if job.code is None else str(job.resolve(job.code))
         hosts = self._hosts[: plan["nodes"]]
         return {

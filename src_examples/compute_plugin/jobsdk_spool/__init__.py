@@ -36,15 +36,14 @@ class SpoolCompute(Compute):
 
     # -- before there is a run: pure -----------------------------------------------------------------------------
 
-    def judge(self, job: Any, plan: Any, *, build_env: bool = False) -> list[Any]:
+    def findings(self, job: Any, plan: Any, at: Any, *, build_env: bool = False) -> list[Any]:
         return [
             *job_rules.what_none_can(self.name, job, plan, "give a folder that all machines see"),
             *job_rules.unheeded_fields(self.name, job),
             *job_rules.unheeded_outputs(self.name, job, plan),
         ]
 
-    def compile(self, job: Any, plan: Any, *, in_place: bool = False, build_env: bool = False) -> Spec:
-        job_rules.raise_errors(self.name, self.judge(job, plan), in_place=in_place)
+    def compile(self, job: Any, plan: Any, at: Any, *, in_place: bool = False, build_env: bool = False) -> Spec:
         code = str(job.resolve(job.code)) if job.code is not None else None
         tickets = [f"{plan['run']}.{rank}.json" for rank in range(plan["nodes"])]
         return {"compute": self.name, "type": self.type, "code": code, "tickets": tickets}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from jobsdk import Input, MLClient, Output, PyTorchDistribution, command
-from jobsdk.client import Compiled
+from jobsdk.client import Submission
 from jobsdk.compute.kubernetes import objects as made
 from jobsdk.errors import ComputeError, ValidationError
 from jobsdk.job.command import CommandJob
@@ -76,7 +76,7 @@ def job(**fields: Any) -> CommandJob:
     return command(**given)
 
 
-def compiled(**fields: Any) -> Compiled:
+def compiled(**fields: Any) -> Submission:
     return MLClient().jobs.compile(job(**fields), name="able_acorn_1234567890")
 
 

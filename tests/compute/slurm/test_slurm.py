@@ -213,7 +213,7 @@ def test_what_cannot_be_had_there_is_an_error() -> None:
     with pytest.raises(ValidationError, match="no environment is built"):
         MLClient().jobs.compile(command(command="true", compute="cluster"), build_env=True)
     configure(login="me@login", folder="/shared")
-    with pytest.raises(ComputeError, match="cannot run in a folder of this machine"):
+    with pytest.raises(ValidationError, match="cannot run in this machine's folder"):
         MLClient().jobs.compile(command(command="true", compute="cluster"), in_place=True)
 
 
