@@ -1,4 +1,8 @@
-"""For each distribution a job that makes its framework's real all-reduce, on any compute; and what must come of it."""
+"""Jobs that make a real all-reduce, on any compute, and what must come of it.
+
+`sockets` needs no framework: it shows that an engine's nodes get the environment that `explain` shows, and reach each
+other by it. What the frameworks do with that environment is the same everywhere, so they run on the local compute.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +29,34 @@ from tests.test_explain import NOT_OURS, as_pattern
 
 #: Two processes a node; TensorFlow has one.
 DISTRIBUTIONS: dict[str, Any] = {
+    "sockets": PyTorchDistribution(process_count_per_instance=2),
     "pytorch": PyTorchDistribution(process_count_per_instance=2),
     "tensorflow": TensorFlowDistribution(),
     "mpi": MpiDistribution(process_count_per_instance=2),
     "deepspeed": DeepSpeedDistribution(process_count_per_instance=2),
 }
-#: The same as parameters of a test, with what each needs.
+_MPI = pytest.param("mpi", marks=pytest.mark.framework("mpi"))
+#: The frameworks as parameters of a test, with what each needs.
 KINDS = [
     pytest.param("pytorch", marks=pytest.mark.framework("torch")),
     pytest.param("tensorflow", marks=pytest.mark.framework("tensorflow")),
-    pytest.param("mpi", marks=pytest.mark.framework("mpi")),
+    _MPI,
     pytest.param("deepspeed", marks=[pytest.mark.framework("deepspeed"), pytest.mark.engine("compiler")]),
 ]
-_SCRIPTS = {"pytorch": "pytorch.py", "tensorflow": "tensorflow_.py", "mpi": "mpi.py", "deepspeed": "deepspeed_.py"}
+#: The same for an engine whose nodes are hosts of their own: mpirun reaches other hosts by another way than this one.
+ON_HOSTS = ["sockets", _MPI]
+_SCRIPTS = {
+    "sockets": "sockets.py",
+    "pytorch": "pytorch.py",
+    "tensorflow": "tensorflow_.py",
+    "mpi": "mpi.py",
+    "deepspeed": "deepspeed_.py",
+}
 _QUIET = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MINE": "a b $HOME 'c'"}
 
 
 def job(kind: str, nodes: int, compute: str, python: str = "python", **fields: Any) -> CommandJob:
-    """The job of one cell of the matrix. `python` is what the nodes have to run it."""
+    """A job that makes the all-reduce of this kind. `python` is what the nodes have to run it."""
     return command(
         code=Path(__file__).parent,
         command=f"{python} {_SCRIPTS[kind]}",
@@ -54,12 +68,12 @@ def job(kind: str, nodes: int, compute: str, python: str = "python", **fields: A
     )
 
 
-def check(the_job: CommandJob, timeout: float = 200.0) -> Run:
+def check(the_job: CommandJob) -> Run:
     """Run it: every rank has the sum over all ranks, and the environment that `explain` showed before."""
     shown = {process.rank: process for process in the_job.explain()}
     if str(the_job.command).endswith(_SCRIPTS["deepspeed"]):
         compiled()
-    run = MLClient().jobs.create_or_update(the_job).wait(timeout)
+    run = MLClient().jobs.create_or_update(the_job).wait(200)
     logs = {
         int(path.stem.rpartition("-")[2]): path.read_text("utf-8", "replace")
         for path in run.folder.logs.glob("node-*/rank-*.log")

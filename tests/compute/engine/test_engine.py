@@ -56,7 +56,7 @@ def submit(text: str, compute: str = "threads", nodes: int = 2, **fields: object
 
 @pytest.mark.parametrize("compute", ["threads", "driver"])
 def test_a_collective_runs(compute: str) -> None:
-    run = MLClient().jobs.create_or_update(job("pytorch", 2, compute))
+    run = MLClient().jobs.create_or_update(job("sockets", 2, compute))
     run.result(LONG)
     for rank in range(4):
         log = run.folder.logs / f"node-{rank // 2}/rank-{rank}.log"

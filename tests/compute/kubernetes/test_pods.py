@@ -17,6 +17,7 @@ from jobsdk import JobFailed, MLClient, Output, PyTorchDistribution, command
 from jobsdk.compute.kubernetes.api import Api, connect
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
+from tests.compute import collectives
 from tests.compute.kubernetes.cluster import Cluster
 from tests.compute.kubernetes.conftest import PATH, PYTHON, Configure
 
@@ -83,6 +84,11 @@ def test_cancel_ends_the_pods() -> None:
     assert (run.status, run.exit_code, run.report["cause"]) == ("Canceled", 130, None)
     assert file.read_text().startswith("begun\n")
     wait_for(lambda: not api().list("Job", labelSelector=f"jobsdk/job={name_of(run)}"), 200)
+
+
+@pytest.mark.parametrize("kind", collectives.ON_HOSTS)
+def test_all_ranks_add_up(kind: str, cluster: Cluster) -> None:
+    collectives.check(collectives.job(kind, 2, "cluster"))
 
 
 def test_a_rank_that_uses_too_much_memory_is_named(cluster: Cluster, configure: Configure) -> None:

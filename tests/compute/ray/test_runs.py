@@ -16,10 +16,10 @@ from jobsdk import ComputeError, MLClient, PyTorchDistribution, ScalingConfig, T
 from jobsdk import compute as configured
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
-from tests.compute.collectives import KINDS, check, job
+from tests.compute.collectives import check, job
 from tests.compute.ray.cluster import FIRST, HEAD, THIRD, RayCluster
 
-pytestmark = pytest.mark.usefixtures("computes")
+pytestmark = [pytest.mark.framework("ray"), pytest.mark.usefixtures("computes")]
 
 LONG = 200.0  # seconds that nothing takes, but for a machine that stands still now and then
 #: What the scripts of Ray's users look at.
@@ -61,9 +61,8 @@ def left_behind(run: Run) -> list[Path]:
 # -- within a session --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_collectives(kind: str, session: None) -> None:
-    run = check(job(kind, 2, "session"))
+def test_a_collective_runs(session: None) -> None:
+    run = check(job("sockets", 2, "session"))
     hosts = [event["host"] for event in run.folder.events() if event["event"] == "allocated"]
     assert len(set(hosts)) == 2
 
@@ -190,7 +189,7 @@ def test_a_killed_driver_takes_its_nodes_with_it(no_session: None) -> None:
 
 
 def test_a_submitted_run(no_session: None) -> None:
-    check(job("pytorch", 2, "jobs"))
+    check(job("sockets", 2, "jobs"))
 
 
 def test_a_submitted_run_is_followed_by_another_process() -> None:

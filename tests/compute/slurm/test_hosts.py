@@ -12,24 +12,28 @@ from jobsdk.run import Run
 from jobsdk.runs import Pace
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import wait_for
+from tests.compute import collectives
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.compute.slurm.test_runs import kinds, number, start, until_running
 
 pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("network")]
 
 
-@pytest.fixture
-def cluster(
-    tmp_path_factory: pytest.TempPathFactory, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SlurmCluster]:
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     folder = tmp_path_factory.mktemp("hosts")
+    with Hosts(folder, 4) as hosts, SlurmCluster(folder, 3, hosts) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(slurm: SlurmCluster, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
     (work / "computes.yml").write_text("computes: {cluster: {type: slurm}}")
-    with Hosts(folder, 4) as hosts, SlurmCluster(folder, 3, hosts) as slurm:
-        for name, value in slurm.environ.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(SlurmCompute, "pace", Pace(0.1, 0.3))
-        yield slurm
-        slurm.end_all_jobs()
+    for name, value in slurm.environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(SlurmCompute, "pace", Pace(0.1, 0.3))
+    yield slurm
+    slurm.end_all_jobs()
 
 
 def start_on(cluster: SlurmCluster, nodes: str, *budgets: int) -> list[Run]:
@@ -41,6 +45,14 @@ def start_on(cluster: SlurmCluster, nodes: str, *budgets: int) -> list[Run]:
         until_running(run)
     cluster.client("scontrol", "update", f"NodeName={others}", "State=resume")
     return runs
+
+
+@pytest.mark.framework("mpi")
+def test_mpirun_reaches_the_ranks_of_all_machines(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # inherited, which `explain` does not know of a cluster
+    run = collectives.check(collectives.job("mpi", 2, "cluster"))
+    joined = {event["host"] for event in run.folder.events() if event["event"] == "node_joined"}
+    assert joined == {"h1", "h2"}
 
 
 def test_a_machine_dies(cluster: SlurmCluster) -> None:

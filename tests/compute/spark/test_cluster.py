@@ -18,7 +18,7 @@ from jobsdk import compute as computes
 from jobsdk.bootstrap import processes
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
-from tests.compute.collectives import KINDS, check, job
+from tests.compute.collectives import check, job
 from tests.compute.spark.cluster import GPUS, Cluster, opened
 
 pytestmark = [pytest.mark.engine("java"), pytest.mark.framework("spark")]
@@ -72,10 +72,9 @@ def left_behind(run: Run) -> list[Path]:
     return list(Path("/tmp").glob(f"jobsdk-{run.name}-*"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("session")
-def test_a_collective_runs(kind: str) -> None:
-    run = check(job(kind, 2, "lake"), timeout=200.0)
+def test_a_collective_runs() -> None:
+    run = check(job("sockets", 2, "lake"))
     (allocated,) = (event for event in run.folder.events() if event["event"] == "allocated")
     assert allocated["nodes"] == 2
     assert not left_behind(run)

@@ -72,7 +72,7 @@ def _configured(work: Path, url: str) -> None:
 
 
 def test_a_collective_runs() -> None:
-    check(job("pytorch", 2, "server"))
+    check(job("sockets", 2, "server"))
 
 
 def test_it_is_cancelled() -> None:
