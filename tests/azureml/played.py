@@ -71,7 +71,8 @@ class Played:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         settings = settings or {"launcher": "bootstrap"}
-        self.run = RunFolder.create(job.name or "played")
+        # The ports follow from the name: two of one name must not run on a machine at once.
+        self.run = RunFolder.create(job.name or f"played-{os.getpid()}")
         plan, taken = seal(whole_plan(job, name=self.run.name), job)
         self.run.write_json("plan.json", plan)
         parts = complete(taken, plan["secrets"], environ or {})
