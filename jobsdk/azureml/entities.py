@@ -77,6 +77,7 @@ def to_azure(job: CommandJob) -> Command:
         services=None if job.services is None else {n: _service(s, entities) for n, s in job.services.items()},
         parent_job_name=job.parent_job_name,
     )
+    made._name = job.name  # azure-ai-ml would turn it into small letters, and the run is called as it is here
     if resources.is_given:
         fields = {name: _plain(getattr(resources, name)) for name in resources._fields if name != "gpus_per_process"}
         fields["instance_count"] = resources.instance_count if resources.is_count_given else None

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.errors import JobsdkError
-from jobsdk.job import durations
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -46,9 +45,6 @@ def fields(job: CommandJob) -> dict[str, Any]:
         given = data.get(home)
         inner = {name: given[name] for name in names if name in given} if isinstance(given, dict) else {}
         found.update({home: inner} if inner else {})
-    timeout = data.get("limits", {}).get("timeout")
-    if timeout is not None and timeout != durations.whole(timeout):
-        found.setdefault("limits", {})["timeout"] = timeout
     distribution = data.get("distribution")
     if distribution is not None:
         known = DISTRIBUTION.get(distribution["type"])

@@ -103,6 +103,8 @@ class CommandJob(Restarts, hints=_HINTS):
     to the job file, or for a job made in Python to the working directory at the time of use.
     """
 
+    _ignored = DUMP_ONLY
+
     type: str = field(
         TypeName("command", fix="write 'type: command'; jobs of other types are not run"),
         default="command",
@@ -343,7 +345,7 @@ class CommandJob(Restarts, hints=_HINTS):
             object.__setattr__(self, "is_of_another_type", True)
             report.error((*path, "type"), f"jobs of the type {str(kind).strip().lower()} do not run here", fix)
             values = {}
-        super()._fill({name: value for name, value in values.items() if name not in DUMP_ONLY}, path, report)
+        super()._fill(values, path, report)
 
     @classmethod
     def _suggest(cls, name: Any) -> str:

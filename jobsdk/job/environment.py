@@ -30,6 +30,8 @@ class BuildContext(Model):
 class Environment(Model, hints=_HINTS):
     """An environment written in the job. Fields are Azure ML's, except `requirements`, which is jobsdk's own."""
 
+    _ignored = frozenset(("$schema", "creation_context", "intellectual_property", "latest_version"))
+
     name: str | None = field(Text(empty=False), default=None, doc="Its name.")
     version: str | None = field(AsText(), default=None, doc="Its version.")
     image: str | None = field(Text(empty=False), default=None, doc="The container image.")

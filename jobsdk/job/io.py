@@ -79,6 +79,8 @@ class Input(Model):
 class Output(Model):
     """A file or folder that a job writes. Fields are Azure ML's."""
 
+    _ignored = frozenset(("$schema",))
+
     type: str = field(Text(choices=ASSET_TYPES), default="uri_folder", doc="What is written.")
     path: str | None = field(LocalPath(empty=False), default=None, doc="Where it is kept. Not given: with the run.")
     mode: str | None = field(

@@ -177,15 +177,21 @@ class Integer(Kind):
 
 
 class Flag(Kind):
-    """true or false."""
+    """true or false, also as 1, 0 or a word such as yes, as azure-ai-ml takes them."""
 
     says = "true or false"
+    _TRUE = ("true", "t", "yes", "y", "on", "1")
+    _FALSE = ("false", "f", "no", "n", "off", "0")
 
     def structure(self, value: Any, path: Path, report: Report) -> Any:
-        return value if isinstance(value, bool) else self.refuse(value, path, report)
+        if isinstance(value, bool):
+            return value
+        word = str(value).lower() if isinstance(value, str | int) else ""
+        return word in self._TRUE if word in self._TRUE + self._FALSE else self.refuse(value, path, report)
 
     def schema(self) -> Schema:
-        return {"type": "boolean"}
+        words = {"type": "string", "pattern": any_case((*self._TRUE, *self._FALSE))}
+        return {"anyOf": [{"type": "boolean"}, {"enum": [0, 1]}, words]}
 
 
 class AsText(Kind):

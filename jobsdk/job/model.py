@@ -72,6 +72,8 @@ class Model:
     _fields: ClassVar[dict[str, Field]] = {}
     #: Other names that people write for a field, for suggestions only; the keyword `hints` of a class.
     _hints: ClassVar[Mapping[str, str]] = {}
+    #: Keys that Azure ML writes when it shows what it has; they are ignored, as azure-ai-ml ignores them.
+    _ignored: ClassVar[frozenset[str]] = frozenset()
     __signature__: ClassVar[Any] = _Signature()
 
     def __init_subclass__(cls, hints: Mapping[str, str] | None = None) -> None:
@@ -98,7 +100,7 @@ class Model:
             given = values.get(name)
             value = INVALID if given is None else spec.kind.structure(given, (*path, name), report)
             object.__setattr__(self, name, spec.initial() if value is INVALID else value)
-        unknown = [name for name in values if name not in self._fields]
+        unknown = [name for name in values if name not in self._fields and name not in self._ignored]
         for name in unknown[:UNKNOWN_LIMIT]:
             self._unknown(name, values[name], path, report)
         if len(unknown) > UNKNOWN_LIMIT:
@@ -177,7 +179,10 @@ class Model:
         return {
             "type": "object",
             "description": " ".join(doc.split()),
-            "properties": {name: _optional(spec) for name, spec in cls._fields.items()},
+            "properties": {
+                **{name: _optional(spec) for name, spec in cls._fields.items()},
+                **{name: {} for name in sorted(cls._ignored)},
+            },
             "additionalProperties": False,
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobsdk.job.command import DUMP_ONLY, CommandJob
+from jobsdk.job.command import CommandJob
 from jobsdk.job.distribution import DISTRIBUTIONS
 from jobsdk.job.environment import BuildContext, Environment
 from jobsdk.job.identity import IDENTITY
@@ -32,7 +32,6 @@ def job_schema() -> dict[str, Any]:
         definition["required"] = ["type"]
         definition["properties"]["type"] = model._fields["type"].kind.schema()
     job = CommandJob.schema()
-    job["properties"].update({key: {} for key in sorted(DUMP_ONLY)})
     job["properties"]["command"] = CommandJob._fields["command"].kind.schema()
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

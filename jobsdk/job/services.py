@@ -11,6 +11,8 @@ from jobsdk.job.model import Model, Tagged, field
 class JobService(Model):
     """The base of services: what all of them take."""
 
+    _ignored = frozenset(("$schema", "endpoint", "error_message", "status"))
+
     type: str = field(Text(), default=None)
     port: int | None = field(Integer(1, 65535), default=None, doc="The port that the service listens on.")
     nodes: str | None = field(Text(choices=("all",)), default=None, doc="all: on every node. Not given: on node 0.")

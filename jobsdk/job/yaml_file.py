@@ -237,5 +237,5 @@ def read_environment(source: Source) -> tuple[Environment | None, tuple[Finding,
         fix = "write environment: {conda_file: ...} in the job, with an image"
         report.error(("dependencies",), "this is a conda file, not an environment file", fix, key=True)
         return None, tuple(report.findings)
-    environment = Environment.structure({key: data[key] for key in data if key != "$schema"}, (), report)
+    environment = Environment.structure(data, (), report)
     return (None if report.errors else environment), tuple(in_order(report.findings))

@@ -9,6 +9,7 @@ from typing import Any
 from jobsdk import CommandJob
 from jobsdk.azureml.body import CODE, rest_body
 from jobsdk.compute.azureml import AzureMlCompute
+from jobsdk.job import durations
 from jobsdk.job.yaml_file import read_environment
 from jobsdk.plan import make_plan
 from tests.azureml.captured import LATEST, WORKSPACE
@@ -65,7 +66,8 @@ def theirs(sent: dict[str, Any], job: CommandJob) -> dict[str, Any]:
 
 def normal(job: CommandJob) -> dict[str, Any]:
     """The job as plain data, without what azure-ai-ml's objects cannot tell apart: whether a name has the prefix
-    `azureml:`, where an environment was described, and whether resources have properties that are empty."""
+    `azureml:`, where an environment was described, whether resources have properties that are empty,
+    and parts of seconds."""
     job = copy.deepcopy(job)
     if job.compute:
         job.compute = job.compute.removeprefix("azureml:")
@@ -78,6 +80,8 @@ def normal(job: CommandJob) -> dict[str, Any]:
     data = job.to_dict(lambda path: str(job.resolve(path)))
     if isinstance(data.get("environment"), dict) and "version" not in data["environment"]:
         data["environment"].pop("name", None)  # a name alone is not used
+    if "timeout" in data.get("limits", {}):
+        data["limits"]["timeout"] = durations.whole(data["limits"]["timeout"])
     if data.get("resources", {}).get("properties") == {}:
         del data["resources"]["properties"]
     return data

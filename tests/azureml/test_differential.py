@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from jobsdk import Input, from_azure, load_job, to_azure
 from jobsdk.job.yaml_file import read_job
-from tests.azureml import comparing, files, strategies
+from tests.azureml import comparing, files, spellings, strategies
 from tests.azureml.captured import Captured
 
 _SETTINGS = settings(
@@ -86,6 +86,20 @@ def test_any_job_has_the_body_that_azure_ai_ml_sends(azure: Captured, folder: Pa
     job = load_job(path)
     job.validate()
     assert comparing.normal(from_azure(command)) == comparing.normal(job)
+    body = comparing.ours(job)
+    assert comparing.theirs(azure.sent(command, judged=False), job) == body
+    assert comparing.compiled(job) == body
+
+
+@settings(_SETTINGS, max_examples=150, phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
+@given(st.data())
+def test_every_spelling_that_its_loader_takes_loads_here(azure: Captured, folder: Path, data: st.DataObject) -> None:
+    from azure.ai.ml import load_job as load_theirs
+
+    path = _written(folder, data.draw(spellings.jobs()))
+    command = load_theirs(path)
+    job = load_job(path)
+    job.validate()
     body = comparing.ours(job)
     assert comparing.theirs(azure.sent(command, judged=False), job) == body
     assert comparing.compiled(job) == body
@@ -180,6 +194,7 @@ MISTAKES = {
     "process-count-zero": ("sends", "error", "distribution.process_count_per_instance"),
     "script-missing": ("sends", "error", "command"),
     "service-type": ("sends", "error", "services.lab.type"),
+    "service-without-type": ("sends", "error", "services.lab"),
     "shm-size": ("sends", "error", "resources.shm_size"),
     "timeout-negative": ("sends", "error", "limits.timeout"),
     "too-many-workers": ("sends", "error", "distribution.worker_count"),

@@ -175,3 +175,9 @@ def test_without_azure_ai_ml_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "azure.ai", None)
     with pytest.raises(JobsdkError, match=r"Fix: pip install 'jobsdk\[azure\]'"):
         to_azure(CommandJob(command="x", environment="a:1"))
+
+
+def test_a_name_keeps_its_capital_letters(azure: Captured, away: Path) -> None:
+    job = jobsdk.command(command="x", environment="a:1", name="Name_1")
+    azure.sent(to_azure(job))
+    assert f"{WORKSPACE.id}/jobs/Name_1" in azure.service.puts

@@ -83,7 +83,7 @@ def test_distribution_types_have_aliases_in_any_letter_case(written: str, type_n
         ({"type": "mpi", "process_count": 2}, "distribution.process_count", "'process_count_per_instance'"),
         ({"type": "mpi", "launcher": "srun"}, "distribution.launcher", "mpirun, openmpi, hydra or direct"),
         ({"type": "tf", "parameter_server_count": -1}, "distribution.parameter_server_count", "at least 0"),
-        ({"type": "tf", "chief": "yes"}, "distribution.chief", "true or false"),
+        ({"type": "tf", "chief": "maybe"}, "distribution.chief", "true or false"),
         ({"type": "ray", "port": 70000}, "distribution.port", "from 1 to 65535"),
         ({"type": "ray", "dashboard_port": 0}, "distribution.dashboard_port", "at least 1"),
         ({"type": "deepspeed", "autotuning": "yes"}, "distribution.autotuning", "tune or run"),
