@@ -1,6 +1,8 @@
 # make demo   trains CIFAR-10 as 2 nodes x 2 processes on this machine
 # make check  ruff, mypy and the quick tests: without engines, heavy frameworks and tests that take seconds; 3 minutes
 # make test   ruff, mypy and all tests; those whose engine is missing are skipped (scripts/install-engines.sh)
+# make parity the tests that `make test` leaves out, unless JOBSDK_PARITY=1: they run PySpark's TorchDistributor, Ray
+#             Train, torchrun and the like beside ours. What is expected of ours is tested without the peer in `make test`
 # make docs   the tables of docs/reference anew, and the documentation site in site/; a warning is an error
 # make chaos  every fault of tests/chaos three times at random moments (CHAOS_ARGS="--rounds 1 --seed 7"): 10 minutes
 # make bench  all benchmarks, and docs/benchmarks.md from them: 12 minutes on an otherwise idle machine
@@ -19,18 +21,21 @@ CHECK_ARGS ?= --numprocesses 2 --dist worksteal
 CHAOS_ARGS ?= --rounds 3
 BIN := $(VENV)/bin
 
-.PHONY: demo check test lint docs chaos bench clean
+.PHONY: demo check test parity lint docs chaos bench clean
 
 demo: $(VENV)/installed-demo
 	$(BIN)/python scripts/demo.py
 
 # Thousands of processes import what is tested: it is compiled once, also where the environment says otherwise.
-check test: export PYTHONDONTWRITEBYTECODE =
+check test parity: export PYTHONDONTWRITEBYTECODE =
 check: lint
 	$(BIN)/python -m pytest -m "not engine and not framework and not slow" $(CHECK_ARGS)
 
 test: lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(if $(filter 1,$(JOBSDK_PARITY)),,-m "not parity") $(PYTEST_ARGS)
+
+parity: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m parity $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

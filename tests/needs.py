@@ -1,4 +1,5 @@
 """What tests need: the markers `engine(name)`, `framework(name)`, `slow`, `root`, `gpu`, `cluster`, and their effects.
+(`parity` has none here: the Makefile leaves those tests out of `make test`, and .ci/run says when they run.)
 
 Most tests get their markers from the fixtures that they use (`_FIXTURES`); the others carry them. A test whose engine
 is missing is skipped, and one closing line says which engines were missing; JOBSDK_REQUIRE_ENGINES=1 makes each of them
@@ -26,6 +27,7 @@ _FIXTURES: dict[str, Sequence[pytest.MarkDecorator]] = {
     "chromium": [engine("chromium")],
     "java": [engine("java"), framework("spark")],
     "kernel": [framework("jupyter")],
+    "mpi": [framework("mpi")],
     "mpich": [engine("mpich"), framework("mpi")],
     "openmpi": [framework("mpi")],
     "ray": [framework("ray")],
