@@ -26,11 +26,38 @@ def test_the_launchers_exit_code_is_that_of_the_rank_that_failed(tmp_path: Path,
     assert processes_of(run.folder) == []
 
 
-def test_a_search_that_finds_nothing_has_failed(tmp_path: Path, require_deepspeed: str) -> None:
+#: DeepSpeed's launcher as it searches where no trial runs: it leaves the first one's output, and returns.
+_FINDS_NOTHING = """
+import json, os, subprocess, sys
+def main(argv):
+    with open(argv[argv.index("--deepspeed_config") + 1]) as file:
+        folder = json.load(file)["autotuning"]["results_dir"] + "/profile_model_info"
+    os.makedirs(folder)
+    script = argv.index("--master_port") + 2
+    with open(folder + "/stderr.log", "w") as stderr:
+        assert subprocess.call([sys.executable, *argv[script:]], stderr=stderr) == 1
+"""
+
+
+@pytest.fixture(params=["as recorded", pytest.param("for real", marks=[pytest.mark.slow, pytest.mark.parity])])
+def searching(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """PYTHONPATH, with what stands in for DeepSpeed, which takes a minute to find nothing; or with DeepSpeed's own."""
+    if request.param == "for real":
+        request.getfixturevalue("require_deepspeed")
+        return ""
+    files = {"__init__": "", "launcher/__init__": "", "launcher/runner": _FINDS_NOTHING, "autotuning/scheduler": ""}
+    for name, text in files.items():
+        module = tmp_path / f"stand-in/deepspeed/{name}.py"
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text(text)
+    return str(tmp_path / "stand-in")
+
+
+def test_a_search_that_finds_nothing_has_failed(tmp_path: Path, searching: str) -> None:
     """The autotuner itself ends with code 0."""
     (tmp_path / "broken.py").write_text("raise ValueError('no such model')\n")
     text = f"{sys.executable} {tmp_path}/broken.py --deepspeed_config $JOBSDK_DEEPSPEED_CONFIG"
-    run = LocalRun(tmp_path / "r", plan(text, nodes=1, distribution=TUNED))
+    run = LocalRun(tmp_path / "r", plan(text, nodes=1, distribution=TUNED), PYTHONPATH=searching)
     assert run.wait() == 1
     report = run.report()
     assert (report["status"], report["ranks"][0]["role"]) == ("Failed", "tuner")
