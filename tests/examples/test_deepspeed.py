@@ -18,11 +18,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def engine(require_deepspeed: str) -> None:
-    pass
-
-
-@pytest.fixture(autouse=True)
 def no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing may ask for a remote shell: whoever does is told off, and found out."""
     called = tmp_path / "called"
@@ -55,14 +50,27 @@ def run(job: CommandJob) -> Path:
     return Path(done.folder.path)
 
 
-@pytest.mark.parametrize(
-    ("stage", "launcher", "processes"),
-    [(1, "direct", 1), (1, "deepspeed", 1), (3, "direct", 1), (3, "deepspeed", 2)],
-)
-def test_training_on_two_nodes(stage: int, launcher: str, processes: int) -> None:
-    job = submitted() if (stage, launcher) == (3, "direct") else spec(f"zero{stage}")
+def test_the_submission_in_python_is_the_job_file_with_its_configuration() -> None:
+    """It differs in the launcher, and in that the configuration is in the job instead of in a file."""
+    in_python, in_yaml = submitted(), spec("zero3")
+    assert in_python.findings() == in_yaml.findings() == ()
+    in_file = json.loads((REPOSITORY / "src_examples/deepspeed/zero3.json").read_text())
+    config = in_python.distribution.config
+    assert (config["optimizer"], config["zero_optimization"]) == (in_file["optimizer"], in_file["zero_optimization"])
+    assert in_python.command.replace("$JOBSDK_DEEPSPEED_CONFIG", "zero3.json").split() == in_yaml.command.split()
+    for field in ("display_name", "experiment_name", "environment_variables", "inputs", "outputs", "resources"):
+        assert getattr(in_python, field) == getattr(in_yaml, field), field
+    assert in_python.resolve(in_python.code) == in_yaml.resolve(in_yaml.code).resolve()
+    sizes = [job.distribution.process_count_per_instance for job in (in_python, in_yaml)]
+    assert sizes == [2, 2]
+    assert (in_python.distribution.launcher, in_yaml.distribution.launcher) == ("direct", "deepspeed")
+
+
+@pytest.mark.parametrize(("stage", "launcher", "processes"), [(1, "direct", 1), (3, "deepspeed", 2)])
+def test_training_on_two_nodes(stage: int, launcher: str, processes: int, require_deepspeed: str) -> None:
+    job = spec(f"zero{stage}")
+    assert job.distribution.launcher == launcher
     job.inputs = {"epochs": 3}
-    job.distribution.launcher = launcher
     job.distribution.process_count_per_instance = processes
     folder = run(job)
 
@@ -82,7 +90,7 @@ def test_training_on_two_nodes(stage: int, launcher: str, processes: int) -> Non
     assert launched == [launcher == "deepspeed"] * 2
 
 
-def test_the_autotuner_searches_and_then_trains() -> None:
+def test_the_autotuner_searches_and_then_trains(require_deepspeed: str) -> None:
     job = spec("autotuning", inputs__epochs=3, distribution__autotuning="run")
     job.distribution.config = {**job.distribution.config, "train_micro_batch_size_per_gpu": [16]}
     folder = run(job)
