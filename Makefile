@@ -36,6 +36,7 @@ test: lint
 
 parity: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m parity $(PYTEST_ARGS)
+	scripts/parity.sh --note
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
