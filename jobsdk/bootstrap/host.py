@@ -41,6 +41,7 @@ def probe(folder: str, run: str, gpus: Optional[List[str]], count: Optional[int]
         "existing": there,
         "free": room.f_bavail * room.f_frsize,
         "in_use": claims.look(gpus, count),
+        "locks": claims.trouble(),
         "gpus": processes.visible_gpus(os.environ),
         "cores": processes.cores(),
         "addresses": [one for one in addresses if not network.is_loopback(one) and not one.startswith("fe80:")],
@@ -81,6 +82,10 @@ def start(
     else:
         argv = [shutil.which(argv[0]) or argv[0], *argv[1:]]
     held = claims.claim(gpus, count, note)
+    trouble = claims.trouble()
+    if trouble:
+        with open(log, "a") as out:
+            out.write("bootstrap: warning: %s\n" % trouble)
     if held.gpus is not None:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(held.gpus)
     for lock in held.files:

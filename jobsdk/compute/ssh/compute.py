@@ -322,9 +322,17 @@ def _checks(entry: Entry, said: Mapping[str, Any], ahead: float) -> list[Check]:
         Check(f"{entry.host} GPUs", fits, count if wanted is None else f"{count}, {len(wanted)} configured",
               "" if fits else f"correct `gpus` of {entry.host}"),
         Check(f"{entry.host} is free", True, said["in_use"] or "no job runs there"),
+        *_of_locks(entry, said["locks"]),
         Check(f"{entry.host} clock", abs(ahead) < _MOST_CLOCK_DIFFERENCE, clock,
               "" if abs(ahead) < _MOST_CLOCK_DIFFERENCE else "let NTP set it: times in logs and events are its own"),
     ]  # fmt: skip
+
+
+def _of_locks(entry: Entry, trouble: str | None) -> list[Check]:
+    if trouble is None:
+        return []
+    message, _, fix = trouble.partition(". Fix: ")
+    return [Check(f"{entry.host} locks", False, message, fix)]
 
 
 def _texts(key: str, given: object) -> list[str]:
