@@ -189,12 +189,14 @@ class Run:
         """Whether it has ended, however it has."""
         return self.state().is_terminal
 
-    def result(self, timeout: float | None = None, *, all_ranks: bool = False) -> Any:
+    def result(self, timeout: float | None = None, *, all_ranks: bool = False, trusted: bool = True) -> Any:
         """Wait for the end. The run itself, or of a function what rank 0 returned; with `all_ranks` a list of what all
-        ranks did.
+        ranks did. Plain data comes as JSON, anything else as a pickle, which can run code when it is read: with
+        `trusted=False` none is.
 
         Raises JobFailed unless the run has completed, TimeoutError after `timeout` seconds; of a function what the rank
-        that failed first has raised, with its traceback there as the cause.
+        that failed first has raised, with its traceback there as the cause. With `trusted=False` that is a JobFailed
+        with the same cause, and a value that is a pickle raises JobsdkError.
         """
         self.wait(timeout)
         if not self.is_of_function:
@@ -202,17 +204,17 @@ class Run:
             return self
         from jobsdk.functions import outcome
 
-        error = self.exception()
+        error = self.exception(trusted=trusted)
         if error is not None:
             raise error
         if not all_ranks:
-            return outcome.value(self.folder, 0)
+            return outcome.value(self.folder, 0, trusted)
         from jobsdk.bootstrap.contract import world_size
 
-        return [outcome.value(self.folder, rank) for rank in range(world_size(self.folder.plan()))]
+        return [outcome.value(self.folder, rank, trusted) for rank in range(world_size(self.folder.plan()))]
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end; what `result` would raise of it, None if it has completed."""
+    def exception(self, timeout: float | None = None, *, trusted: bool = True) -> BaseException | None:
+        """Wait for the end; what `result` would raise of a run that failed, None if it has completed."""
         self.wait(timeout)
         if self.report.get("status") == "Completed":
             return None
@@ -221,7 +223,7 @@ class Run:
             return failure
         from jobsdk.functions import outcome
 
-        return outcome.exception(self.folder, failure)
+        return outcome.exception(self.folder, failure, trusted)
 
     @property
     def is_of_function(self) -> bool:

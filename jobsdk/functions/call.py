@@ -3,8 +3,8 @@
 It travels to where jobsdk is not installed: standard library only, Python 3.8 or later. What the function returns or
 raises goes to the file that JOBSDK_RESULT names, as lines of text, for it comes back the way that logs do:
 
-    {"outcome": "returned", "bytes": 1234, ...}      what happened
-    gAWVCwAAAAAAAACMB3RyYWluLnB5lC4=...             the pickled value or exception, in base64
+    {"outcome": "returned", "bytes": 1234, ...}      what happened; "form" is "json" or "pickle"
+    gAWVCwAAAAAAAACMB3RyYWluLnB5lC4=...             the value or exception in that form, in base64
     .                                                the end: all of it has been written
 """
 
@@ -19,7 +19,7 @@ import pickle
 import sys
 import traceback
 from types import TracebackType
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Set
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 #: Beside this file: the pickled call, what is checked before, cloudpickle with jobsdk.train, the user's own modules.
@@ -29,6 +29,8 @@ RESULT = "JOBSDK_RESULT"
 KEPT = "outputs/jobsdk"
 #: Bytes of a pickled value that come back; what is larger belongs into an output of the job.
 MOST = 64 << 20
+_MOST_BITS = 8192  # Python refuses to read far longer numbers
+_DEEPEST = 100  # levels of lists and dicts
 _LINE = 3000  # bytes of base64 in a line
 _BAD_PLACE = 78  # as sysexits.h has it: wrong configuration
 
@@ -139,6 +141,10 @@ def _differing(facts: Dict[str, Any]) -> str:
 
 
 def _returned(place: str, value: Any) -> int:
+    data = _as_json(value)
+    if data is not None:
+        _tell(place, {"outcome": "returned", "form": "json"}, data)
+        return 0
     try:
         data = _pickled(value)
     except Exception as error:
@@ -147,8 +153,41 @@ def _returned(place: str, value: Any) -> int:
     if len(data) > MOST:
         text = "what the function returned takes %.0f MB, and %.0f MB come back. Fix: write it to an output of the job"
         return _no_value(place, text % (len(data) / 1e6, MOST / 1e6))
-    _tell(place, {"outcome": "returned"}, data)
+    _tell(place, {"outcome": "returned", "form": "pickle"}, data)
     return 0
+
+
+def _as_json(value: Any) -> Optional[bytes]:
+    """The value as JSON, if reading that gives the very same value; reading JSON runs nothing, as a pickle can."""
+    if not _is_plain(value, 0, set()):
+        return None
+    data = json.dumps(value).encode("ascii")
+    return data if len(data) <= MOST else None
+
+
+def _is_plain(value: Any, depth: int, seen: Set[int]) -> bool:
+    """Whether it is None, a bool, int, float, str, or a list or dict of those, no object of which is in it twice."""
+    kind = type(value)
+    if kind is str:
+        return _is_text(value)
+    if kind is int:
+        return bool(value.bit_length() <= _MOST_BITS)
+    if kind is not list and kind is not dict:
+        return value is None or kind is bool or kind is float
+    if depth > _DEEPEST or id(value) in seen:
+        return False
+    seen.add(id(value))
+    if kind is dict and not all(type(key) is str and _is_text(key) for key in value):
+        return False
+    return all(_is_plain(item, depth + 1, seen) for item in (value if kind is list else value.values()))
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # two halves of a character would become one
+        return False
+    return True
 
 
 def _no_value(place: str, text: str) -> int:
@@ -171,6 +210,7 @@ def _raised(place: str, error: BaseException) -> None:
     sys.stderr.flush()
     facts = {
         "outcome": "raised",
+        "form": "pickle",
         "type": type(error).__name__,
         "message": str(error)[:2000],
         "traceback": text[-20000:],

@@ -19,7 +19,7 @@ PROPERTY = "jobsdk.function"
 
 
 class Outcome(NamedTuple):
-    """One rank's: `data` is the pickled value or exception, which may be missing."""
+    """One rank's: `data` is the value or exception in the form that the facts name, and may be missing."""
 
     rank: int
     facts: dict[str, Any]
@@ -41,9 +41,9 @@ def parsed(rank: int, path: str | os.PathLike[str]) -> Outcome | None:
             head, *lines = file.read().splitlines()
         facts = json.loads(head)
         data = base64.b64decode(b"".join(lines[:-1]))
-    except (OSError, ValueError):
-        return None
-    if not lines or lines[-1] != b"." or len(data) != facts["bytes"]:
+        if lines[-1] != b"." or len(data) != facts["bytes"]:
+            return None
+    except (OSError, ValueError, LookupError, TypeError):
         return None
     return Outcome(rank, facts, data)
 
@@ -61,8 +61,22 @@ def _file(run: RunFolder, rank: int) -> str:
     return f"{kept}/{who}.result.log"
 
 
-def value(run: RunFolder, rank: int) -> Any:
-    """What the function returned in a rank. Raises JobsdkError where that did not arrive or cannot be read."""
+def loaded(found: Outcome, trusted: bool = True) -> Any:
+    """The value or exception that it holds. Raises Pickled, or whatever reading it raises."""
+    if found.facts.get("form") == "json":
+        return json.loads(found.data)
+    if not trusted:
+        raise Pickled
+    return pickle.loads(found.data)
+
+
+class Pickled(Exception):
+    """It is a pickle, and who wrote it is not trusted."""
+
+
+def value(run: RunFolder, rank: int, trusted: bool) -> Any:
+    """What the function returned in a rank. Raises JobsdkError where that did not arrive or cannot be read, or is a
+    pickle though not `trusted`."""
     found = read(run, rank)
     if found is None:
         raise JobsdkError(
@@ -71,7 +85,13 @@ def value(run: RunFolder, rank: int) -> Any:
     if found.facts["outcome"] != "returned":
         return None  # it ended by sys.exit()
     try:
-        return pickle.loads(found.data)
+        return loaded(found, trusted)
+    except Pickled:
+        raise JobsdkError(
+            f"what rank {rank} of run {run.name} returned is a pickle, which can run code here when it is read. "
+            "Fix: return plain data (None, bool, int, float, str, and lists and dicts of those), or leave out "
+            "trusted=False if you trust the nodes"
+        ) from None
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise JobsdkError(
@@ -80,8 +100,9 @@ def value(run: RunFolder, rank: int) -> Any:
         ) from error
 
 
-def exception(run: RunFolder, failure: JobFailed) -> BaseException:
-    """What the rank that failed first has raised, where that is known and an `Exception`; else `failure`.
+def exception(run: RunFolder, failure: JobFailed, trusted: bool) -> BaseException:
+    """What the rank that failed first has raised, where that is known and an `Exception`; else `failure`. Exceptions
+    are pickles: without `trusted` it is always `failure`.
 
     Where there is a traceback its cause is a `RemoteTraceback`.
     """
@@ -93,11 +114,11 @@ def exception(run: RunFolder, failure: JobFailed) -> BaseException:
     error: BaseException = failure
     if found.data:
         try:
-            loaded = pickle.loads(found.data)
-        except Exception:  # its class is not here, or cannot be made again
-            loaded = None
+            raised = loaded(found, trusted)
+        except Exception:  # not trusted; or its class is not here, or cannot be made again
+            raised = None
         # A KeyboardInterrupt of there must not look like one of here.
-        error = loaded if isinstance(loaded, Exception) else failure
+        error = raised if isinstance(raised, Exception) else failure
     advice = cause.get("advice") if "Fix: " not in found.facts["message"] else None
     remote = error.__cause__ = RemoteTraceback(found.rank, cause.get("node"), found.facts["traceback"], advice)
     if error is not failure and "IPython" in sys.modules:

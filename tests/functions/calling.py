@@ -27,12 +27,10 @@ class Called:
 
     def value(self) -> Any:
         """What the function returned."""
-        import pickle
-
         assert self.code == 0, self.stderr
         assert self.outcome is not None
         assert self.outcome.facts["outcome"] == "returned"
-        return pickle.loads(self.outcome.data)
+        return outcome.loaded(self.outcome)
 
 
 def staged(fn: Callable[..., Any], *args: Any, code: Path | None = None, **kwargs: Any) -> Path:

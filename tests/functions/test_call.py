@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
 
 from jobsdk import function
-from jobsdk.functions import payload
+from jobsdk.functions import call, payload
 from tests.functions import calling
 from tests.functions.project import work
 
@@ -230,3 +232,33 @@ def test_decorated_functions_and_the_helpers_for_ranks_need_no_jobsdk_either(bar
 
     environ = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     assert calling.called(ranks, 4, python=[bare], environ=environ).value() == (3, 24)
+
+
+_TWICE: list[int] = []
+_PLAIN = [None, True, 0, -(1 << 8000), 0.1, -0.0, 1e-320, float("inf"), "ü\0\n", [], {}, {"": [{"a": [1, 2.0, "3"]}]}]
+_OTHERS = [
+    1 << 9000, "\ud83d\ude00", (1,), {1: 2}, b"x", {1}, 1j, [_TWICE, _TWICE], {"a": [()]}, {"\udc80": 1},
+    IntEnum("E", "A").A,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", _PLAIN, ids=lambda value: ascii(value)[:20])
+def test_plain_data_travels_as_json(value: object) -> None:
+    data = call._as_json(value)
+    assert data is not None
+    assert repr(json.loads(data)) == repr(value)
+
+
+@pytest.mark.parametrize("value", _OTHERS, ids=lambda value: ascii(value)[:20])
+def test_what_json_would_change_does_not(value: object) -> None:
+    assert call._as_json(value) is None
+
+
+def test_nor_does_what_is_too_deep_for_it_or_holds_itself() -> None:
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    loop: list[object] = []
+    loop.append(loop)
+    assert call._as_json(deep) is None
+    assert call._as_json(loop) is None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import os
+import pickle
 import shlex
 import shutil
 import sys
@@ -12,15 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk import MLClient, command
-from jobsdk.bootstrap import far_end
+from jobsdk import JobFailed, MLClient, command, function
+from jobsdk.bootstrap import far_end, layout
 from jobsdk.bootstrap.extraction import Refused
 from jobsdk.compute.engine.hold import Hold
 from jobsdk.compute.gathering import gather
 from jobsdk.compute.remote import RemoteHost
-from jobsdk.errors import ComputeError
+from jobsdk.errors import ComputeError, JobsdkError
+from jobsdk.functions.outcome import RemoteTraceback
 from jobsdk.run import Run
 from jobsdk.runs import RunFolder
+from jobsdk.views.live import LiveCard
 from tests.compute.ssh.sshd import Sshd, end_connections
 from tests.security.archives import DEVICE, FIFO, FILE, FOLDER, HARD, LINK, Member, packed, untouched
 
@@ -161,3 +166,74 @@ def test_what_a_node_did_not_send_is_named_when_it_is_downloaded(node: Answer, t
     (warning,) = told
     assert "key (a link that leads out of the folder, to '/etc/passwd')" in warning
     assert r"'\x1b]0;pipe' (not a regular file)" in warning
+
+
+# -- what a function job brings back
+
+
+class _Bomb:
+    """A pickle that leaves a file where it is read."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, int]]:
+        return os.mkdir, (str(self.mark), 0o700)
+
+
+def _forge(run: Run, data: bytes, **facts: object) -> None:
+    """What a node writes instead of what the function did."""
+    head = json.dumps({"outcome": "returned", "bytes": len(data), "python": "3.11", **facts})
+    path = Path(layout.result(str(run.folder.path), 0, 0, 0))
+    path.write_bytes(head.encode() + b"\n" + base64.b64encode(data) + b"\n.\n")
+
+
+def _returning() -> dict[str, list[float]]:
+    return {"loss": [0.5, 1e-300], "steps": [1, 2]}
+
+
+def _raising() -> None:
+    raise ValueError("it does not learn")
+
+
+def test_plain_values_come_without_a_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = function(_returning).submit().wait(LONG)
+    monkeypatch.setattr(pickle, "loads", None)
+    assert run.result() == run.result(trusted=False) == _returning()
+
+
+@pytest.mark.parametrize("form", [{}, {"form": "pickle"}, {"form": "other"}])
+def test_a_pickled_value_is_not_read_where_the_node_is_not_trusted(form: dict[str, str], tmp_path: Path) -> None:
+    run = function(_returning).submit().wait(LONG)
+    mark = tmp_path / "mark"
+    _forge(run, pickle.dumps(_Bomb(mark)), **form)
+    with pytest.raises(JobsdkError, match=r"rank 0 of run \S+ returned is a pickle, .* Fix: return plain data"):
+        run.result(trusted=False)
+    with pytest.raises(JobsdkError, match="is a pickle"):
+        run.result(all_ranks=True, trusted=False)
+    assert "is a pickle" in LiveCard(run)._result({"status": "Completed"})
+    assert not mark.exists()
+    run.result()
+    assert mark.exists()  # so it was one
+
+
+def test_an_exception_of_a_node_that_is_not_trusted_is_text(tmp_path: Path) -> None:
+    run = function(_raising).submit().wait(LONG)
+    assert isinstance(run.exception(), ValueError)
+    mark = tmp_path / "mark"
+    facts = {"outcome": "raised", "type": "ValueError", "message": "it does not learn", "traceback": "ValueError: it"}
+    _forge(run, pickle.dumps(_Bomb(mark)), form="pickle", **facts)
+    with pytest.raises(JobFailed) as raised:
+        run.result(trusted=False)
+    assert isinstance(raised.value.__cause__, RemoteTraceback)
+    assert "ValueError: it" in str(raised.value.__cause__)
+    assert isinstance(run.exception(trusted=False), JobFailed)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("head", [b"[]", b"{}", b'{"outcome": "returned", "bytes": "4"}', b"1", b"\xff"])
+def test_what_is_no_result_did_not_arrive(head: bytes) -> None:
+    run = function(_returning).submit().wait(LONG)
+    Path(layout.result(str(run.folder.path), 0, 0, 0)).write_bytes(head + b"\nAAAA\n.\n")
+    with pytest.raises(JobsdkError, match="did not arrive"):
+        run.result(trusted=False)
