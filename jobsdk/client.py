@@ -50,20 +50,26 @@ class JobOperations:
         build_env: bool = False,
         in_place: bool = False,
         strict: bool = False,
+        refuse_outside_links: bool = False,
         warn: Warn | None = None,
     ) -> Run:
         """Submit a job and return its run at once; the run goes on without this process.
 
         `name` and `compute` (its name, or the compute itself) take the place of the job's own. `build_env` builds the
         job's environment where the compute does not by itself; `in_place` runs in the code folder instead of a private
-        copy of it, where the compute can. `warn` is told each warning; without it they go to the logger `jobsdk`. The
-        job itself is not changed. Given a `Run`, its tags, properties, description and display name are kept.
+        copy of it, where the compute can. With `refuse_outside_links` a symbolic link that leads out of the code folder
+        is an error; without it the link is followed, with a warning. `warn` is told each warning; without it they go to
+        the logger `jobsdk`. The job itself is not changed. Given a `Run`, its tags, properties, description and display
+        name are kept.
 
         Raises ValidationError before anything is written, ComputeError, RunExists.
         """
         if isinstance(job, Run):
             return self._update(job)
-        compiled = self.compile(job, name=name, compute=compute, build_env=build_env, in_place=in_place, strict=strict)
+        compiled = self.compile(
+            job, name=name, compute=compute, build_env=build_env, in_place=in_place, strict=strict,
+            refuse_outside_links=refuse_outside_links,
+        )  # fmt: skip
         return self.submit(compiled, warn or getattr(job, "options", {}).get("warn") or _log)
 
     def compile(
@@ -75,6 +81,7 @@ class JobOperations:
         build_env: bool = False,
         in_place: bool = False,
         strict: bool = False,
+        refuse_outside_links: bool = False,
     ) -> Submission:
         """What `create_or_update` would submit. Writes nothing but the call of a function, needs no network. Raises as
         it does."""
@@ -84,19 +91,32 @@ class JobOperations:
             own = getattr(job, "options", {})  # those that a function's job was made with
             build_env, strict = build_env or own.get("build_env", False), strict or own.get("strict", False)
             in_place = in_place or own.get("in_place", False)
+            refuse_outside_links = refuse_outside_links or own.get("refuse_outside_links", False)
+            source = getattr(job, "code", None)
             job = _job_of_function(job, in_place)
+        else:
+            source = None
         job = copy.deepcopy(job)
         if name is not None:
             job.name = name
         if compute is not None:
             job.compute = compute if isinstance(compute, str) else compute.name
+        if source is None and job.code is not None:
+            source = job.resolve(job.code)
 
         def resolve(name: str | None) -> Compute:
             return self._resolve(name) if compute is None or isinstance(compute, str) else compute
 
         name = job.name or generate_name()
         draft = Draft(job, name=name, resolve=resolve, strict=strict, build_env=build_env)
-        return draft.submission(in_place=in_place)
+        submission = draft.submission(in_place=in_place)
+        if source is None or in_place:
+            return submission
+        refuse = refuse_outside_links or submission.compute.settings.get("refuse_outside_links", False)
+        of_code = job.located(_judge_code(Path(source), refuse))
+        if any(one.is_error for one in of_code):
+            raise ValidationError(of_code)
+        return submission._replace(findings=(*submission.findings, *of_code))
 
     def submit(self, compiled: Submission, warn: Warn) -> Run:
         """Start what `compile` gave. Raises JobsdkError, also for a secret that is not set here."""
@@ -428,6 +448,25 @@ class MLClient:
     ) -> Run:
         """Submit a job, or keep the changes of a run; see `JobOperations.create_or_update`."""
         return self.jobs.create_or_update(job, name=name, compute=compute)
+
+
+def _judge_code(source: Path, refuse_outside_links: bool) -> list[Finding]:
+    """What the user should know of the files that are sent as code; links that are to be refused are an error."""
+    from jobsdk.job.findings import Finding
+    from jobsdk.listing import scan
+
+    try:
+        listing = scan(source)
+    except JobsdkError:
+        return []  # said when it is to be copied
+    found = [Finding("warning", ("code",), text) for text in listing.warnings]
+    if listing.outside and refuse_outside_links:
+        fix = "copy what they lead to into the folder, or leave the links out with .amlignore"
+        found.append(Finding("error", ("code",), f"{listing.words_on_outside}", fix))
+    elif listing.outside:
+        fix = "leave them out with .amlignore, or refuse them with refuse_outside_links"
+        found.append(Finding("warning", ("code",), f"{listing.words_on_outside}; they are followed", fix))
+    return found
 
 
 def _job_of_function(job: object, in_place: bool) -> CommandJob:

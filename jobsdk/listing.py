@@ -40,6 +40,7 @@ _SECRET_NAMES = re.compile(
 )
 # Known by their folder: the names alone mean nothing.
 _SECRET_PATHS = ("/.aws/credentials", "/.kube/config", "/.docker/config.json")
+_NAMED = 3  # links that lead out of the folder
 _KEY_FILES = (".pem", ".key")  # these hold certificates as often as keys
 
 
@@ -68,6 +69,7 @@ class Listing(NamedTuple):
     source: Path
     files: tuple[File, ...]
     left_out: tuple[LeftOut, ...]
+    outside: tuple[tuple[str, str], ...] = ()  # links that lead out of the folder and are followed: (path, target)
 
     @property
     def size(self) -> int:
@@ -83,6 +85,19 @@ class Listing(NamedTuple):
             for item in self.left_out
             if item.secret
         ]
+
+    @property
+    def words_on_outside(self) -> str:
+        """Which links lead out of the folder, the first few by name; "" if none do."""
+        if not self.outside:
+            return ""
+        from jobsdk.job.findings import shorten
+
+        known = self.outside[:_NAMED]
+        some = ", ".join(f"{shorten(path, 30)} -> {shorten(target, 40, keep_end=True)}" for path, target in known)
+        more = f" and {len(self.outside) - _NAMED} more" if len(self.outside) > _NAMED else ""
+        are = "link leads" if len(self.outside) == 1 else "links lead"
+        return f"{len(self.outside)} {are} out of the code folder: {some}{more}"
 
 
 def scan(source: Path) -> Listing:
@@ -105,7 +120,7 @@ def scan(source: Path) -> Listing:
         ) from error
     walk.files.sort()
     walk.left_out.sort()
-    return Listing(source, tuple(walk.files), tuple(walk.left_out))
+    return Listing(source, tuple(walk.files), tuple(walk.left_out), tuple(sorted(walk.outside)))
 
 
 # --- walking
@@ -134,6 +149,7 @@ class _Walk:
         self.home = os.path.realpath(home())
         self.files: list[File] = []
         self.left_out: list[LeftOut] = []
+        self.outside: list[tuple[str, str]] = []
         git_root = _git_root(root)
         # Paths given to rules start at the git root, so that those of the parents fit too.
         self.above = f"{os.path.relpath(root, git_root)}/" if git_root not in (None, root) else ""
@@ -213,12 +229,16 @@ class _Walk:
                     self._leave(path + "/", "is where jobsdk keeps its runs")
                 else:
                     folders.append(_Folder(real, path + "/", levels, named, outside))
+                    if is_link and not folder.outside:
+                        self.outside.append((path, real))
             elif not is_file:
                 self._leave(path, "is no file (a socket, pipe or device)")
             elif _looks_secret(path, name, real) and not _named(named, self.above + path, False):
                 self._leave(path, "looks like a secret", secret=True)
             else:
                 self.files.append(_file(path, real, entry.stat()))
+                if is_link and not folder.outside:
+                    self.outside.append((path, real))
         return folders
 
     def _ignored(

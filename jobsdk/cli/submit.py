@@ -18,6 +18,9 @@ Settings = tuple[dict[str, Any], ...]
 @compute_option()
 @hang_timeout_option()
 @click.option("--build-env", is_flag=True, help="Build the job's environment from its conda file or requirements.")
+@click.option(
+    "--refuse-outside-links", is_flag=True, help="Refuse code with symbolic links that lead out of its folder."
+)
 @click.option("--stream", is_flag=True, help="Show what the ranks write, and exit with the job's code.")
 @click.option("--wait", is_flag=True, help="Wait for the end, and exit with the job's code.")
 @click.option("--save-as", metavar="FILE", help="Write the job as it is submitted to a job file.")
@@ -32,6 +35,7 @@ def create(
     compute: str | None,
     hang_timeout: float | None,
     build_env: bool,
+    refuse_outside_links: bool,
     stream: bool,
     wait: bool,
     save_as: str | None,
@@ -44,7 +48,9 @@ def create(
         settings = (*settings, {"limits.hang_timeout": hang_timeout})
     job = load(file, settings, strict, compute)
     jobs = JobOperations()
-    compiled = jobs.compile(job, name=name, build_env=build_env, strict=strict)
+    compiled = jobs.compile(
+        job, name=name, build_env=build_env, strict=strict, refuse_outside_links=refuse_outside_links
+    )
     if save_as is not None:
         compiled.job.dump(save_as)
     run = jobs.submit(compiled, warn)

@@ -31,6 +31,7 @@ COMMON: Mapping[str, str] = {
     "network": "interfaces and InfiniBand of the nodes: a mapping, see docs/network.md",
     "instance_type": "the kind of its machines, where a job does not say it: see `jobsdk compute machines`",
     "folder_mode": 'mode of new folders, as "0750" or "2770" for a group; without it 0700: for you alone',
+    "refuse_outside_links": "true: code with symbolic links that lead out of its folder is refused, not sent",
 }
 
 
@@ -261,6 +262,8 @@ def _mistakes_in_common(settings: Mapping[str, Any]) -> Iterator[str]:
         yield from network.mistakes(settings["network"])
     if not isinstance(settings.get("instance_type", ""), str):
         yield "instance_type must be a name, as in `jobsdk compute machines`"
+    if not isinstance(settings.get("refuse_outside_links", False), bool):
+        yield "refuse_outside_links must be true or false"
     try:
         mode_of(settings.get("folder_mode", FOLDER_MODE))
     except ValueError as error:

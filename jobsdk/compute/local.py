@@ -103,8 +103,6 @@ class LocalCompute(Compute):
 
             copy = snapshot.take(Path(spec["code"]), run.code)
             run.write_json("snapshot.json", copy.to_dict())
-            for text in copy.listing.warnings:
-                warn(text)
         elif not spec["in_place"]:
             private.make_within(str(run.code))
         prefix = spec["build_env"]["prefix"] if spec["build_env"] else None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jobsdk.run import Run
 
 #: What `function` takes besides the options of `command`: those of `JobOperations.create_or_update`.
-_OF_SUBMISSION = ("build_env", "in_place", "strict", "warn")
+_OF_SUBMISSION = ("build_env", "in_place", "strict", "refuse_outside_links", "warn")
 
 
 @overload
@@ -93,6 +93,14 @@ class FunctionJob:
     def __repr__(self) -> str:
         return f"FunctionJob({name_of(self.fn)})"
 
+    @property
+    def code(self) -> Path | None:
+        """The folder of the user's code that goes with the call."""
+        from pathlib import Path
+
+        empty = self._options.job("true", None)
+        return Path(empty.resolve(empty.code)) if empty.code is not None else None
+
     def job(self, *, in_place: bool = False) -> CommandJob:
         """The command job that makes the call; the function is put into a folder of `JOBSDK_HOME` for it. With
         `in_place` it is to be submitted so.
@@ -106,8 +114,7 @@ class FunctionJob:
         from jobsdk.functions.outcome import PROPERTY
         from jobsdk.job.paths import working_directory
 
-        empty = self._options.job("true", None)
-        code = Path(empty.resolve(empty.code)) if empty.code is not None else None
+        empty, code = self._options.job("true", None), self.code
         place = f"{payload.FOLDER}/call.py"
         if in_place:
             # Nothing is copied: the command names the folder, and the job runs where it would without.

@@ -94,13 +94,6 @@ class SparkCompute(EngineCompute):
             spark_session.require_cluster(self.settings)
         if self.has_session() and self.settings.get("conf"):
             warn(f"conf of the compute {self.name} has no effect: the Spark session that is open here is used")
-        if spec["code"] is not None:
-            from pathlib import Path
-
-            from jobsdk.listing import scan
-
-            for text in scan(Path(spec["code"])).warnings:
-                warn(text)
 
     def has_session(self) -> bool:
         from jobsdk.compute.spark import session as spark_session

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap import contract, exits, layout, plan_file, unled
@@ -159,12 +158,7 @@ class SshCompute(Compute):
         }
 
     def prepare(self, spec: Spec, warn: Warn) -> None:
-        if spec["code"] is None:
-            return
-        from jobsdk.listing import scan
-
-        for text in scan(Path(spec["code"])).warnings:
-            warn(text)
+        pass  # the hosts are asked only once there is a run's folder
 
     def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
         hosts = [(Entry(**one), self._host(one["host"])) for one in spec["hosts"]]
