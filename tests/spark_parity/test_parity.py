@@ -1,4 +1,7 @@
-"""Every line of the table in docs/torch-distributor.md, on PySpark's class and on ours."""
+"""Every line of the table in docs/torch-distributor.md, on PySpark's class and on ours.
+
+What is expected of PySpark's class is tested with `make parity`: the same tests, for the other class.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import functools
 import inspect
 import json
 import os
-import pathlib
 import re
 import signal
 import threading
@@ -31,21 +33,32 @@ def row(behaviour: str) -> Callable[[T], T]:
     return lambda test: test
 
 
-class Both(NamedTuple):
-    theirs: Any
-    ours: Any
+class Distributor(NamedTuple):
+    """A class, and whether it is ours."""
+
+    cls: Any
+    is_ours: bool
+
+
+@pytest.fixture(params=[pytest.param("theirs", marks=[pytest.mark.slow, pytest.mark.parity]), "ours"])
+def tested(request: pytest.FixtureRequest) -> Distributor:
+    """Each of the two classes."""
+    if request.param == "ours":
+        return Distributor(TorchDistributor, True)
+    from pyspark.ml.torch.distributor import TorchDistributor as Theirs
+
+    return Distributor(Theirs, False)
 
 
 @pytest.fixture
-def both(spark: Any) -> Both:
-    """The two classes."""
-    return classes()
+def one(tested: Distributor, spark: Any) -> Any:
+    """The class, where there is a session."""
+    return tested.cls
 
 
-def classes() -> Both:
-    from pyspark.ml.torch.distributor import TorchDistributor as Theirs
-
-    return Both(Theirs, TorchDistributor)
+@pytest.fixture
+def ours(tested: Distributor) -> bool:
+    return tested.is_ours
 
 
 def outcome(cls: Any, folder: Path, main: Any, *args: Any, processes: int = 1, **options: Any) -> Outcome:
@@ -53,13 +66,10 @@ def outcome(cls: Any, folder: Path, main: Any, *args: Any, processes: int = 1, *
     return Outcome(lambda: cls(processes, use_gpu=False, **options).run(main, *args), folder)
 
 
-def raised(kind: type[BaseException], *calls: Callable[[], Any]) -> list[str]:
-    texts = []
-    for call in calls:
-        with pytest.raises(kind) as error:
-            call()
-        texts.append(str(error.value))
-    return texts
+def raised(kind: type[BaseException], call: Callable[[], Any]) -> str:
+    with pytest.raises(kind) as error:
+        call()
+    return str(error.value)
 
 
 def test_the_table_has_these_rows() -> None:
@@ -73,57 +83,58 @@ def test_the_table_has_these_rows() -> None:
 
 
 @row("parameters and their defaults")
-def test_defaults(both: Both) -> None:
-    names = ["num_processes", "local_mode", "use_gpu"]
-    found = [{name: inspect.signature(one).parameters[name].default for name in names} for one in both]
-    assert found == [{"num_processes": 1, "local_mode": True, "use_gpu": True}] * 2
-    extra = inspect.signature(both.ours).parameters["compute"]
-    assert extra.kind is extra.KEYWORD_ONLY
-    assert extra.default is None
+def test_defaults(one: Any, ours: bool) -> None:
+    parameters = inspect.signature(one).parameters
+    found = {name: parameters[name].default for name in ("num_processes", "local_mode", "use_gpu")}
+    assert found == {"num_processes": 1, "local_mode": True, "use_gpu": True}
+    if ours:
+        assert parameters["compute"].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters["compute"].default is None
 
 
 @row("attributes")
-def test_attributes(both: Both) -> None:
-    for one in both:
-        made = one(3, False, False)
-        assert (made.num_processes, made.local_mode, made.use_gpu, made.num_tasks) == (3, False, False, 3)
+def test_attributes(one: Any) -> None:
+    made = one(3, False, False)
+    assert (made.num_processes, made.local_mode, made.use_gpu, made.num_tasks) == (3, False, False, 3)
 
 
 @row("`num_processes` below 1")
-def test_less_than_one(both: Both) -> None:
-    for count in (0, -1):
-        texts = raised(ValueError, *(functools.partial(one, count, use_gpu=False) for one in both))
-        assert all("num_processes has to be a positive integer" in text for text in texts)
+@pytest.mark.parametrize("count", [0, -1])
+def test_less_than_one(one: Any, count: int) -> None:
+    assert "num_processes has to be a positive integer" in raised(ValueError, lambda: one(count, use_gpu=False))
 
 
 @row('`num_processes="2"`')
-def test_a_text_for_a_number(both: Both) -> None:
-    raised(TypeError, *(functools.partial(one, "2", use_gpu=False) for one in both))
+def test_a_text_for_a_number(one: Any) -> None:
+    raised(TypeError, lambda: one("2", use_gpu=False))
 
 
 @row("`num_processes=1.5`, `True`")
-def test_a_fraction(both: Both) -> None:
-    for count in (1.5, True):
-        assert both.theirs(count, use_gpu=False).num_processes is count
-        raised(TypeError, functools.partial(both.ours, count, use_gpu=False))
+@pytest.mark.parametrize("count", [1.5, True])
+def test_a_fraction(one: Any, ours: bool, count: Any) -> None:
+    if ours:
+        raised(TypeError, lambda: one(count, use_gpu=False))
+    else:
+        assert one(count, use_gpu=False).num_processes is count
 
 
 @row('`local_mode="no"`, `use_gpu=1`')
-def test_no_flags(both: Both) -> None:
-    assert both.theirs(1, local_mode="no", use_gpu=False).local_mode == "no"
-    raised(TypeError, lambda: both.ours(1, local_mode="no", use_gpu=False), lambda: both.ours(1, use_gpu=1))
-    raised(RuntimeError, lambda: both.theirs(1, use_gpu=1))  # for want of GPUs: it counts as true
+def test_no_flags(one: Any, ours: bool) -> None:
+    if ours:
+        raised(TypeError, lambda: one(1, local_mode="no", use_gpu=False))
+    else:
+        assert one(1, local_mode="no", use_gpu=False).local_mode == "no"
+    raised(TypeError if ours else RuntimeError, lambda: one(1, use_gpu=1))  # theirs for want of GPUs: it counts as true
 
 
 @row("`use_gpu` where there are no GPUs")
-def test_no_gpus(both: Both) -> None:
-    raised(RuntimeError, *(functools.partial(one, 1) for one in both))
+def test_no_gpus(one: Any) -> None:
+    raised(RuntimeError, lambda: one(1))
 
 
 @row("`use_gpu` on a cluster whose tasks have no GPUs")
-def test_no_gpus_of_tasks(both: Both) -> None:
-    texts = raised(RuntimeError, *(functools.partial(one, 1, local_mode=False) for one in both))
-    assert all("spark.task.resource.gpu.amount" in text for text in texts)
+def test_no_gpus_of_tasks(one: Any) -> None:
+    assert "spark.task.resource.gpu.amount" in raised(RuntimeError, lambda: one(1, local_mode=False))
 
 
 @pytest.fixture
@@ -134,13 +145,13 @@ def two_for_each_task(spark: Any) -> Any:
 
 
 @row("several GPUs for each task")
-def test_tasks_with_two_gpus(both: Both, two_for_each_task: None) -> None:
-    assert [one(4, local_mode=False).num_tasks for one in both] == [2, 2]
+def test_tasks_with_two_gpus(one: Any, two_for_each_task: None) -> None:
+    assert one(4, local_mode=False).num_tasks == 2
 
 
 @row("processes that the GPUs of a task do not divide")
-def test_an_uneven_number(both: Both, two_for_each_task: None) -> None:
-    raised(RuntimeError, *(functools.partial(one, 3, local_mode=False) for one in both))
+def test_an_uneven_number(one: Any, two_for_each_task: None) -> None:
+    raised(RuntimeError, lambda: one(3, local_mode=False))
 
 
 # -- one function, looked at from all sides ----------------------------------------------------------------------------
@@ -192,89 +203,93 @@ def probed(cls: Any, folder: Path, **options: Any) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def local(spark: Any, quiet: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """Of each class one run with local_mode."""
-    folders = [tmp_path_factory.mktemp(name) for name in ("theirs", "ours")]
-    quiet.setenv("JOBSDK_HOME", str(tmp_path_factory.mktemp("home")))
-    quiet.setenv("CUDA_VISIBLE_DEVICES", "7")
-    found = Both(*(probed(cls, folder) for cls, folder in zip(classes(), folders, strict=True)))
-    quiet.delenv("CUDA_VISIBLE_DEVICES")
-    assert [one.error for one in found] == [None, None]
-    return found
+def runs(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Distributor, bool], Outcome]:
+    """Of each class one run on this machine and one on the session's tasks, when a test first asks for it."""
+
+    @functools.cache
+    def run(tested: Distributor, local_mode: bool) -> Outcome:
+        folder = tmp_path_factory.mktemp("ours" if tested.is_ours else "theirs")
+        with pytest.MonkeyPatch.context() as patch:
+            if local_mode:
+                patch.setenv("CUDA_VISIBLE_DEVICES", "7")
+            found = probed(tested.cls, folder, local_mode=local_mode)
+        assert found.error is None
+        return found
+
+    return run
 
 
-@pytest.fixture(scope="module")
-def on_cluster(spark: Any, quiet: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Both:
+@pytest.fixture
+def local(tested: Distributor, runs: Callable[[Distributor, bool], Outcome]) -> Outcome:
+    """Of a run with local_mode."""
+    return runs(tested, True)
+
+
+@pytest.fixture
+def on_cluster(tested: Distributor, runs: Callable[[Distributor, bool], Outcome]) -> Outcome:
     """The same on the session's tasks."""
-    folders = [tmp_path_factory.mktemp(name) for name in ("theirs", "ours")]
-    quiet.setenv("JOBSDK_HOME", str(tmp_path_factory.mktemp("home")))
-    made = zip(classes(), folders, strict=True)
-    found = Both(*(probed(cls, folder, local_mode=False) for cls, folder in made))
-    assert [one.error for one in found] == [None, None]
-    return found
+    return runs(tested, False)
 
 
 @row("positional and keyword arguments of a function")
-def test_arguments(local: Both, on_cluster: Both) -> None:
-    assert [one.value["args"] for one in (*local, *on_cluster)] == [(1, 2)] * 4
+def test_arguments(local: Outcome, on_cluster: Outcome) -> None:
+    assert [one.value["args"] for one in (local, on_cluster)] == [(1, 2)] * 2
 
 
 @row("the value of a function")
-def test_whose_value(local: Both, on_cluster: Both) -> None:
-    assert [one.value["environment"]["RANK"] for one in local] == ["1", "0"]
-    assert [one.value["environment"]["RANK"] for one in on_cluster] == ["0", "0"]
+def test_whose_value(local: Outcome, on_cluster: Outcome, ours: bool) -> None:
+    assert local.value["environment"]["RANK"] == ("0" if ours else "1")
+    assert on_cluster.value["environment"]["RANK"] == "0"
 
 
 @row("the environment of a process")
-def test_environment(local: Both) -> None:
-    theirs, ours = (one.value["environment"] for one in local)
-    assert sorted(ours) == sorted(theirs)
-    assert all(ours.values())
-    assert all(theirs.values())
-    assert [one["WORLD_SIZE"] for one in (theirs, ours)] == ["2", "2"]
-    assert [one["LOCAL_RANK"] == one["RANK"] for one in (theirs, ours)] == [True, True]
+def test_environment(local: Outcome) -> None:
+    environment = local.value["environment"]
+    assert all(environment.values()), environment
+    assert environment["WORLD_SIZE"] == "2"
+    assert environment["LOCAL_RANK"] == environment["RANK"]
 
 
 @row("the working directory")
-def test_working_directory(local: Both) -> None:
-    assert [re.sub(r"\d+$", "", Path(one.value["cwd"]).name) for one in local] == ["theirs", "ours"]
+def test_working_directory(local: Outcome, ours: bool) -> None:
+    assert re.sub(r"\d+$", "", Path(local.value["cwd"]).name) == ("ours" if ours else "theirs")
 
 
 @row("modules beside the caller's script")
-def test_modules(local: Both) -> None:
-    assert [one.value["cwd"] in one.value["path"] for one in local] == [False, True]
+def test_modules(local: Outcome, ours: bool) -> None:
+    assert (local.value["cwd"] in local.value["path"]) is ours
 
 
 @row("output of the processes")
-def test_output(local: Both, on_cluster: Both) -> None:
-    theirs, ours = ([line for line in one.lines if "early" in line] for one in local)
-    assert sorted(theirs) == ["early 0", "early 1"]
-    assert sorted(ours) == ["[rank 0] early 0", "[rank 1] early 1"]
-    assert sorted(line for line in on_cluster.ours.lines if "early" in line) == sorted(ours)
+def test_output(local: Outcome, on_cluster: Outcome, ours: bool) -> None:
+    expected = ["[rank 0] early 0", "[rank 1] early 1"] if ours else ["early 0", "early 1"]
+    assert sorted(line for line in local.lines if "early" in line) == expected
+    if ours:
+        assert sorted(line for line in on_cluster.lines if "early" in line) == expected
 
 
 @row("when it is shown")
-def test_when_it_is_shown(local: Both, on_cluster: Both) -> None:
-    assert set(local.theirs.marks) == {"late"}
-    assert local.ours.marks[0] == "early"
-    assert on_cluster.ours.marks[0] == "early"
+def test_when_it_is_shown(local: Outcome, on_cluster: Outcome, ours: bool) -> None:
+    if ours:
+        assert (local.marks[0], on_cluster.marks[0]) == ("early", "early")
+    else:
+        assert set(local.marks) == {"late"}
 
 
 @row("`CUDA_VISIBLE_DEVICES` without `use_gpu`, with `local_mode`")
-def test_gpus_that_are_not_asked_for(local: Both) -> None:
-    assert [one.value["environment"]["CUDA_VISIBLE_DEVICES"] for one in local] == ["7", "7"]
+def test_gpus_that_are_not_asked_for(local: Outcome) -> None:
+    assert local.value["environment"]["CUDA_VISIBLE_DEVICES"] == "7"
 
 
 @row("`CUDA_VISIBLE_DEVICES` without `use_gpu`, on a cluster")
-def test_gpus_that_are_not_asked_for_of_a_cluster(on_cluster: Both) -> None:
-    assert [one.value["environment"]["CUDA_VISIBLE_DEVICES"] for one in on_cluster] == ["", ""]
+def test_gpus_that_are_not_asked_for_of_a_cluster(on_cluster: Outcome) -> None:
+    assert on_cluster.value["environment"]["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @row("ranks on a cluster without GPUs")
-def test_ranks_of_a_cluster(on_cluster: Both) -> None:
+def test_ranks_of_a_cluster(on_cluster: Outcome) -> None:
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-    found = [[one.value["environment"][name] for name in names] for one in on_cluster]
-    assert found == [["0", "0", "2", "1", "0"]] * 2
+    assert [on_cluster.value["environment"][name] for name in names] == ["0", "0", "2", "1", "0"]
 
 
 # -- scripts -----------------------------------------------------------------------------------------------------------
@@ -296,43 +311,50 @@ def script(tmp_path: Path) -> Path:
 
 @row("arguments of a script")
 @row("what a script gives")
-def test_a_script(both: Both, script: Path, tmp_path: Path) -> None:
+def test_a_script(one: Any, script: Path, tmp_path: Path) -> None:
     words = (0, "--learning-rate=1e-3", "${{inputs.x}} $HOME 'a' \"b\"", 64)
-    for one in both:
-        found = outcome(one, tmp_path, "project/my train.py", *words, processes=2)
-        assert found.error is None
-        assert found.value is None
-        told = sorted(line.partition("told ")[2] for line in found.lines if "told" in line)
-        assert [json.loads(line) for line in told] == [
-            [rank, [str(word) for word in words], str(tmp_path), str(script.parent)] for rank in ("0", "1")
-        ]
+    found = outcome(one, tmp_path, "project/my train.py", *words, processes=2)
+    assert found.error is None
+    assert found.value is None
+    told = sorted(line.partition("told ")[2] for line in found.lines if "told" in line)
+    assert [json.loads(line) for line in told] == [
+        [rank, [str(word) for word in words], str(tmp_path), str(script.parent)] for rank in ("0", "1")
+    ]
 
 
 @row("keyword arguments for a script")
-def test_keyword_arguments_for_a_script(both: Both, script: Path) -> None:
-    raised(ValueError, *(functools.partial(one(2, use_gpu=False).run, str(script), 0, lr=1) for one in both))
+def test_keyword_arguments_for_a_script(one: Any, script: Path) -> None:
+    raised(ValueError, lambda: one(2, use_gpu=False).run(str(script), 0, lr=1))
 
 
 @row("a script that exits with 7")
-def test_a_script_that_fails(both: Both, script: Path, tmp_path: Path) -> None:
-    theirs, ours = (outcome(one, tmp_path, str(script), 7, processes=2) for one in both)
-    assert (theirs.value, theirs.error) == (None, None)
-    assert isinstance(ours.error, JobFailed)
-    assert ours.error.report["exit_code"] == 7
+def test_a_script_that_fails(one: Any, ours: bool, script: Path, tmp_path: Path) -> None:
+    found = outcome(one, tmp_path, str(script), 7, processes=2)
+    if ours:
+        assert isinstance(found.error, JobFailed)
+        assert found.error.report["exit_code"] == 7
+    else:
+        assert (found.value, found.error) == (None, None)
 
 
 @row("a script that is not there")
+def test_a_script_that_is_not_there(one: Any, ours: bool, tmp_path: Path) -> None:
+    found = outcome(one, tmp_path, "no.py")
+    if ours:
+        assert isinstance(found.error, JobsdkError)
+        assert str(tmp_path / "no.py") in str(found.error)
+    else:
+        assert (found.value, found.error) == (None, None)
+        assert any("No such file" in line for line in found.lines)
+
+
 @row("a script given as a `pathlib.Path`")
-def test_paths_of_scripts(both: Both, script: Path, tmp_path: Path) -> None:
-    theirs, ours = (outcome(one, tmp_path, "no.py") for one in both)
-    assert (theirs.value, theirs.error) == (None, None)
-    assert any("No such file" in line for line in theirs.lines)
-    assert isinstance(ours.error, JobsdkError)
-    assert str(tmp_path / "no.py") in str(ours.error)
-    path = pathlib.Path(script)
-    theirs, ours = (outcome(one, tmp_path, path, 0) for one in both)
-    assert isinstance(theirs.error, RuntimeError)
-    assert (ours.value, ours.error) == (None, None)
+def test_paths_of_scripts(one: Any, ours: bool, script: Path, tmp_path: Path) -> None:
+    found = outcome(one, tmp_path, script, 0)
+    if ours:
+        assert (found.value, found.error) == (None, None)
+    else:
+        assert isinstance(found.error, RuntimeError)
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
@@ -346,27 +368,30 @@ def _failing() -> Callable[[], None]:
 
 
 @row("a function that raises")
-def test_a_function_that_raises(both: Both, tmp_path: Path) -> None:
-    function = _failing()
-    theirs, ours = (outcome(one, tmp_path, function) for one in both)
-    assert isinstance(theirs.error, RuntimeError)
-    assert theirs.error.__cause__ is None
-    assert "what was wrong" not in str(theirs.error)
-    assert isinstance(ours.error, KeyError)
-    assert "in failing" in str(ours.error.__cause__)
+def test_a_function_that_raises(one: Any, ours: bool, tmp_path: Path) -> None:
+    error = outcome(one, tmp_path, _failing()).error
+    if ours:
+        assert isinstance(error, KeyError)
+        assert "in failing" in str(error.__cause__)
+    else:
+        assert isinstance(error, RuntimeError)
+        assert error.__cause__ is None
+        assert "what was wrong" not in str(error)
 
 
 @row("a function that cannot be pickled")
-def test_a_function_that_cannot_travel(both: Both, tmp_path: Path) -> None:
+def test_a_function_that_cannot_travel(one: Any, ours: bool, tmp_path: Path) -> None:
     lock = threading.Lock()
 
     def train() -> Any:
         return lock
 
-    theirs, ours = (outcome(one, tmp_path, train) for one in both)
-    assert isinstance(theirs.error, TypeError)
-    assert isinstance(ours.error, JobsdkError)
-    assert "train.lock" in str(ours.error)
+    error = outcome(one, tmp_path, train).error
+    if ours:
+        assert isinstance(error, JobsdkError)
+        assert "train.lock" in str(error)
+    else:
+        assert isinstance(error, TypeError)
 
 
 def _endless() -> Callable[[str], None]:
@@ -384,26 +409,22 @@ def _endless() -> Callable[[str], None]:
 
 
 @row("Ctrl-C")
-def test_an_interrupt(both: Both, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    function = _endless()
-    for number, one in enumerate(both):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+def test_an_interrupt(one: Any, ours: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        wait_for(lambda: len(list(tmp_path.glob("pid-?"))) == 2)
+        os.kill(os.getpid(), signal.SIGINT)
 
-        def interrupt(folder: Path = folder) -> None:
-            wait_for(lambda: len(list(folder.glob("pid-?"))) == 2)
-            os.kill(os.getpid(), signal.SIGINT)
-
-        helper = threading.Thread(target=interrupt)
-        helper.start()
-        found = outcome(one, folder, function, str(folder), processes=2)
-        helper.join()
-        assert isinstance(found.error, KeyboardInterrupt)
-        pids = [path.read_text() for path in folder.glob("pid-?")]
-        wait_for(functools.partial(_have_ended, pids))
-    (run,) = MLClient().jobs.list()
-    assert run.status == "Canceled"
-    assert f"the run {run.name} was interrupted: Canceled\n" in capsys.readouterr().err
+    helper = threading.Thread(target=interrupt)
+    helper.start()
+    found = outcome(one, tmp_path, _endless(), str(tmp_path), processes=2)
+    helper.join()
+    assert isinstance(found.error, KeyboardInterrupt)
+    pids = [path.read_text() for path in tmp_path.glob("pid-?")]
+    wait_for(functools.partial(_have_ended, pids))
+    if ours:
+        (run,) = MLClient().jobs.list()
+        assert run.status == "Canceled"
+        assert f"the run {run.name} was interrupted: Canceled\n" in capsys.readouterr().err
 
 
 def _have_ended(pids: list[str]) -> bool:
@@ -418,13 +439,12 @@ def _runs(pid: str) -> bool:
 
 
 @row("TLS (`spark.ssl.enabled`)")
-def test_encryption(both: Both, spark: Any, tmp_path: Path) -> None:
+def test_encryption(one: Any, spark: Any, tmp_path: Path) -> None:
     spark.conf.set("spark.ssl.enabled", "true")
     try:
-        for one in both:
-            found = outcome(one, tmp_path, print, local_mode=False)
-            assert isinstance(found.error, RuntimeError)
-            assert "pytorch.spark.distributor.ignoreSsl" in str(found.error)
+        found = outcome(one, tmp_path, print, local_mode=False)
+        assert isinstance(found.error, RuntimeError)
+        assert "pytorch.spark.distributor.ignoreSsl" in str(found.error)
     finally:
         spark.conf.unset("spark.ssl.enabled")
 
@@ -432,19 +452,30 @@ def test_encryption(both: Both, spark: Any, tmp_path: Path) -> None:
 # -- the example -------------------------------------------------------------------------------------------------------
 
 
-@row("the example, a function")
-def test_the_example(both: Both, tmp_path: Path) -> None:
+IMPORT = "from jobsdk import TorchDistributor"
+
+
+def loss_of_the_example(imported: str, folder: Path) -> float:
     (example,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    imports = "from jobsdk import TorchDistributor"
-    assert imports in example
-    losses = []
-    for line in ("from pyspark.ml.torch.distributor import TorchDistributor", imports):
-        names: dict[str, Any] = {"__name__": "__main__"}
-        code = compile(example.replace(imports, line), "example.py", "exec")
-        found = Outcome(functools.partial(exec, code, names), tmp_path)
-        assert found.error is None, found.lines
-        losses.append(names["loss"])
-    theirs, ours = losses
+    assert IMPORT in example
+    names: dict[str, Any] = {"__name__": "__main__"}
+    code = compile(example.replace(IMPORT, imported), "example.py", "exec")
+    found = Outcome(functools.partial(exec, code, names), folder)
+    assert found.error is None, found.lines
+    return float(names["loss"])
+
+
+@pytest.mark.framework("torch")
+def test_our_example(spark: Any, tmp_path: Path) -> None:
+    assert 0 < loss_of_the_example(IMPORT, tmp_path) < 1
+
+
+@row("the example, a function")
+@pytest.mark.slow
+@pytest.mark.parity
+def test_the_example(spark: Any, tmp_path: Path) -> None:
+    ours = loss_of_the_example(IMPORT, tmp_path)
+    theirs = loss_of_the_example("from pyspark.ml.torch.distributor import TorchDistributor", tmp_path)
     assert 0 < ours < 1
     assert ours == pytest.approx(theirs)
 
@@ -453,12 +484,12 @@ def test_the_example(both: Both, tmp_path: Path) -> None:
 
 
 @row("without a Spark session")
-def test_without_a_session(stopped: None, tmp_path: Path) -> None:
-    theirs, ours = classes()
-    raised(RuntimeError, lambda: theirs(1, use_gpu=False))
-    assert ours(1, use_gpu=False).run(abs, -3) == 3
-    with pytest.raises(JobsdkError, match="no SparkSession"):
-        ours(1, local_mode=False, use_gpu=False)
+def test_without_a_session(tested: Distributor, stopped: None, tmp_path: Path) -> None:
+    if tested.is_ours:
+        assert tested.cls(1, use_gpu=False).run(abs, -3) == 3
+        assert "no SparkSession" in raised(JobsdkError, lambda: tested.cls(1, local_mode=False, use_gpu=False))
+    else:
+        raised(RuntimeError, lambda: tested.cls(1, use_gpu=False))
 
 
 def _mask() -> Callable[[], Any]:
@@ -473,16 +504,18 @@ def _mask() -> Callable[[], Any]:
 
 @row("more processes than the driver has GPUs, with `local_mode`")
 @row("GPUs with `local_mode`")
-def test_the_gpus_of_the_driver(spark_with_gpus: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    theirs, ours = (one(3) for one in classes())
-    assert (theirs.num_processes, ours.num_processes) == (2, 2)
-    assert "it becomes 2" in caplog.text
-    assert "GPUs" in caplog.text
+def test_the_gpus_of_the_driver(
+    tested: Distributor, spark_with_gpus: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = tested.cls(3)
+    assert made.num_processes == 2
     function = _mask()
-    for made in (theirs, ours):
-        found = Outcome(functools.partial(made.run, function), tmp_path)
-        assert found.error is None
-        assert sorted(found.value.split(",")) == sorted(GPUS)
-        assert len({line.partition("mask ")[2] for line in found.lines if "mask " in line}) == 1
-    assert ours.run(function) == ",".join(GPUS)
-    assert classes().ours(1).run(function) == GPUS[0]
+    found = Outcome(functools.partial(made.run, function), tmp_path)
+    assert found.error is None
+    assert sorted(found.value.split(",")) == sorted(GPUS)
+    assert len({line.partition("mask ")[2] for line in found.lines if "mask " in line}) == 1
+    if tested.is_ours:
+        assert "it becomes 2" in caplog.text
+        assert "GPUs" in caplog.text
+        assert found.value == ",".join(GPUS)
+        assert tested.cls(1).run(function) == GPUS[0]
