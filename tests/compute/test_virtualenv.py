@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -7,6 +9,7 @@ import sys
 import threading
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -15,17 +18,60 @@ from jobsdk.errors import ComputeError
 from jobsdk.job.command import CommandJob, command
 
 
-@pytest.fixture
-def wheel(tmp_path: Path) -> Path:
+def packaged(folder: Path, name: str) -> Path:
     """A package that pip can install without network."""
-    path = tmp_path / "tinything-1.0-py3-none-any.whl"
-    info = "tinything-1.0.dist-info"
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tinything.py", "value = 42\n")
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tinything\nVersion: 1.0\n")
+        archive.writestr(f"{name}.py", "value = 42\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     return path
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return packaged(tmp_path, "tinything")
+
+
+class Built(NamedTuple):
+    """One environment that was built, after a build of it that was killed, for two who wanted it at once."""
+
+    folder: Path
+    prefix: Path
+    said: list[str]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder, said = tmp_path_factory.mktemp("built"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
+        patch.setenv("JOBSDK_HOME", str(folder / "home"))
+        patch.chdir(folder)
+        recipe = virtualenv.recipe(with_requirements(packaged(folder, "tinything"), "# a comment"))
+        prefix = Path(recipe["prefix"])
+        (prefix / "bin").mkdir(parents=True)
+        threads = [threading.Thread(target=virtualenv.build, args=(recipe, no_warning)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return Built(folder, prefix, said.getvalue().splitlines())
+
+
+@pytest.fixture
+def quick_venv(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m venv` makes a copy of the environment that was built, which takes a tenth of the time."""
+    run = virtualenv._run
+
+    def quick(argv: list[str]) -> None:
+        if argv[1:3] == ["-m", "venv"]:
+            shutil.copytree(built.prefix, argv[3], symlinks=True)
+        else:
+            run(argv)
+
+    monkeypatch.setattr(virtualenv, "_run", quick)
 
 
 def with_requirements(*lines: object) -> CommandJob:
@@ -37,22 +83,19 @@ def no_warning(text: str) -> None:
     raise AssertionError(text)
 
 
-def test_requirements_are_built_once(wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = with_requirements(wheel, "# a comment")
-    recipe = virtualenv.recipe(job)
-    threads = [threading.Thread(target=virtualenv.build, args=(recipe, no_warning)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    python = Path(recipe["prefix"]) / "bin" / "python"
+def test_requirements_are_built_once(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = built.prefix / "bin/python"
+    assert (built.prefix / "bin/pip").exists(), "a build that was killed is done again"
     assert subprocess.check_output([python, "-c", "import tinything; print(tinything.value)"]) == b"42\n"
+    assert [line[:24] for line in built.said] == ["building the environment", "the environment was buil"]
+    assert "(requirements.txt)" in built.said[0]
     made = python.lstat().st_mtime_ns
+    monkeypatch.setenv("JOBSDK_HOME", str(built.folder / "home"))
+    monkeypatch.chdir(built.folder)
+    job = command(command="true", environment={"requirements": "requirements.txt"})
+    assert virtualenv.recipe(job)["prefix"] == str(built.prefix)
     virtualenv.build(virtualenv.recipe(job), no_warning)
     assert python.lstat().st_mtime_ns == made
-    said = capsys.readouterr().err.splitlines()
-    assert [line[:24] for line in said] == ["building the environment", "the environment was buil"]
-    assert "(requirements.txt)" in said[0]
 
 
 def test_other_requirements_are_another_environment(wheel: Path) -> None:
@@ -63,6 +106,7 @@ def test_other_requirements_are_another_environment(wheel: Path) -> None:
     assert len(set(prefixes)) == 3
 
 
+@pytest.mark.usefixtures("quick_venv")
 def test_a_build_that_fails_leaves_nothing_and_says_why(tmp_path: Path) -> None:
     recipe = virtualenv.recipe(with_requirements(tmp_path / "missing.whl"))
     with pytest.raises(ComputeError, match=r"missing\.whl"):
@@ -70,17 +114,12 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(tmp_path: Path) -> None:
     assert not Path(recipe["prefix"]).exists()
 
 
-def test_a_build_that_was_killed_is_done_again(wheel: Path) -> None:
-    recipe = virtualenv.recipe(with_requirements(wheel))
-    (Path(recipe["prefix"]) / "bin").mkdir(parents=True)
-    virtualenv.build(recipe, no_warning)
-    assert (Path(recipe["prefix"]) / "bin" / "pip").exists()
-
-
+@pytest.mark.usefixtures("quick_venv")
 def test_a_conda_file_without_conda_is_translated_with_a_warning(
-    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    wheel = packaged(tmp_path, "otherthing")
     here = ".".join(map(str, sys.version_info[:2]))
     Path("conda.yml").write_text(
         f"name: x\nchannels: [conda-forge]\ndependencies: [python={here}, pip, {{pip: ['{wheel}', '--no-index']}}]\n"
@@ -94,7 +133,7 @@ def test_a_conda_file_without_conda_is_translated_with_a_warning(
         f"Python {here}"
     ]
     python = Path(recipe["prefix"]) / "bin" / "python"
-    subprocess.check_call([python, "-c", "import tinything"])
+    subprocess.check_call([python, "-c", "import otherthing"])
 
 
 def test_what_conda_calls_a_package_is_what_pip_is_asked_for() -> None:
