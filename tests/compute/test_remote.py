@@ -140,6 +140,7 @@ def test_host_keys_that_are_unknown_or_others(sshd: Sshd, tmp_path: Path) -> Non
     assert f"there: its host key is another one than in {known}:1. Fix: " in _error(RemoteHost(name, options))
 
 
+@pytest.mark.engine("ssh")
 def test_a_configuration_that_ssh_cannot_read(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("NoSuchOption yes\n")
     assert "ssh's configuration cannot be used: " in _error(RemoteHost("x", ("-F", str(tmp_path / "config"))))
@@ -232,7 +233,7 @@ def _code(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["there", "bare"])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.engine("ssh")) for name in ("there", "bare")])
 def host(request: pytest.FixtureRequest) -> Any:
     """A host with rsync, and one without."""
     return request.getfixturevalue(request.param)

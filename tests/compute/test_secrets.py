@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import stat
 import subprocess
 import sys
@@ -103,7 +105,7 @@ def test_while_the_run_needs_them_they_are_in_one_file_of_its_user(home: Path) -
 def test_they_are_forgotten_also_when_the_supervisor_is_killed(home: Path) -> None:
     run = MLClient().create_or_update(job("import time; time.sleep(100)"))
     pid = wait_for(lambda: run.folder.living_owner() if run.status == "Running" else None)
-    subprocess.run(["kill", "-KILL", str(pid)], check=True)
+    os.kill(pid, signal.SIGKILL)
     assert run.wait().status == "Lost"
     assert holders(home) == set()
 

@@ -18,6 +18,8 @@ from jobsdk.errors import JobsdkError
 from tests.bootstrap.runs import wait_for
 from tests.emulator.emulated import azurite, emulated, processes_with
 
+#: Of tests that start an emulator of their own.
+emulates = pytest.mark.engine("azurite")
 JOBSDK = [sys.executable, "-m", "jobsdk", "azure-emulator"]
 
 
@@ -27,6 +29,7 @@ def ask(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@emulates
 def test_env_is_what_a_shell_can_take(tmp_path: Path) -> None:
     folder = tmp_path / "a 'folder' with $HOME \"and\" `more`"
     with emulated(folder=folder) as running:
@@ -44,6 +47,7 @@ def test_env_is_what_a_shell_can_take(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@emulates
 def test_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
     with emulated(folder=tmp_path / "own"):
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "own").iterdir()}
@@ -51,6 +55,7 @@ def test_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "own").stat().st_mode) == 0o700
 
 
+@emulates
 def test_start_in_the_foreground_until_it_is_interrupted(home: Path) -> None:
     process = subprocess.Popen(
         [*JOBSDK, "start", "--azurite", azurite()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -67,6 +72,7 @@ def test_start_in_the_foreground_until_it_is_interrupted(home: Path) -> None:
     assert ask("env").returncode == 2
 
 
+@emulates
 def test_run_gives_a_command_an_emulator_and_exits_with_its_code(tmp_path: Path) -> None:
     script = "import os, sys; print(os.environ['HTTPS_PROXY'], os.environ['AZURE_CLIENT_ID'] != ''); sys.exit(7)"
     done = ask("run", "--azurite", azurite(), "--", sys.executable, "-c", script)
@@ -84,6 +90,7 @@ def test_run_gives_a_command_an_emulator_and_exits_with_its_code(tmp_path: Path)
     )  # fmt: skip
 
 
+@emulates
 def test_whoever_runs_it_can_be_killed_and_nothing_is_left(tmp_path: Path) -> None:
     folder = tmp_path / "emulator"
     process = subprocess.Popen(
@@ -98,6 +105,7 @@ def test_whoever_runs_it_can_be_killed_and_nothing_is_left(tmp_path: Path) -> No
     wait_for(lambda: not processes_with(str(folder)), 60)
 
 
+@emulates
 def test_an_emulator_that_is_killed_takes_azurite_with_it(tmp_path: Path) -> None:
     folder = tmp_path / "emulator"
     with started(folder, ["--azurite", azurite()]) as running:
@@ -107,6 +115,7 @@ def test_an_emulator_that_is_killed_takes_azurite_with_it(tmp_path: Path) -> Non
     assert read(folder) is None
 
 
+@emulates
 def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
     none = ask("start", "--azurite", str(tmp_path / "azurite-blob"))
     assert none.returncode == 2
@@ -134,6 +143,7 @@ def test_env_is_that_of_the_last_that_still_runs(home: Path, tmp_path: Path) -> 
     assert ask("env").stdout == "export WHICH=one\n"
 
 
+@emulates
 def test_a_folder_has_one_emulator_and_one_workspace(tmp_path: Path) -> None:
     own = ("--subscription-id", "s", "--resource-group", "g", "--workspace-name", "w")
     with emulated(*own, folder=tmp_path / "own") as running:

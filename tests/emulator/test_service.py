@@ -273,6 +273,7 @@ def test_logs_grow_while_a_job_runs(client: Client, tmp_path: Path) -> None:
     assert log() == "one\ntwo\n"
 
 
+@pytest.mark.engine("azurite")
 def test_what_an_emulator_kept_is_there_at_its_next_start(tmp_path: Path) -> None:
     folder, mark = tmp_path / "emulator", tmp_path / "started"
     with started(folder, ["--azurite", azurite()]) as running:
@@ -288,6 +289,7 @@ def test_what_an_emulator_kept_is_there_at_its_next_start(tmp_path: Path) -> Non
         assert (client.status("done"), client.ended("unfinished")) == ("Completed", "Failed")
 
 
+@pytest.mark.engine("azurite")
 def test_a_folder_that_is_no_word_for_a_shell(tmp_path: Path) -> None:
     with emulated(folder=tmp_path / "a 'b' $HOME") as running:
         client = Client(running)
