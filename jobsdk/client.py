@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
     from jobsdk.functions import FunctionJob
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.findings import Finding
     from jobsdk.logs import Sink
     from jobsdk.metrics import Table
 
