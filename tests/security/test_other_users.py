@@ -23,7 +23,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
 @pytest.fixture(autouse=True)
 def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder as /tmp is, in which the locks are kept, and a home of the user who runs the jobs."""
-    with TemporaryDirectory() as name:
+    with TemporaryDirectory(dir="/tmp") as name:  # a test's own folder for temporary files is closed to others
         folder = Path(name)
         folder.chmod(0o1777)
         (folder / "home").mkdir()

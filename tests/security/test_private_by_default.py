@@ -109,7 +109,7 @@ def test_a_setting_opens_them_to_a_group(home: Path, code: Path, given: str, rig
         for path in (run.folder.path, *run.folder.path.rglob("*"))
         if not path.is_symlink() and not path.stat().st_mode & 0o040
     }
-    assert closed <= {"compute.json", "code/made", "outputs/default/result"}
+    assert closed <= {"compute.json", "secret-marks.json", "code/made", "outputs/default/result"}
 
 
 @pytest.mark.parametrize("given", ["0777", "0600", "4750", "750x", 750, 2770, -1, True, None, [0o750]])
@@ -125,7 +125,7 @@ def test_what_comes_to_another_machine(tmp_path: Path, code: Path) -> None:
     import tarfile
 
     def call(operation: str, *arguments: object, data: bytes = b"") -> dict[str, str]:
-        argv = [sys.executable, far_end.__file__, operation, json.dumps(arguments)]
+        argv = [sys.executable, "-m", far_end.__name__, operation, json.dumps(arguments)]
         out = subprocess.run(argv, input=data, capture_output=True, check=True).stdout
         answer: dict[str, str] = json.loads(out.partition(far_end.MARK)[2])
         assert not answer or "error" not in answer

@@ -22,7 +22,7 @@ from jobsdk.recognition import keep_marks, mask_of
 from jobsdk.run import Run
 from jobsdk.runs import RunFolder, generate_name
 from jobsdk.views.report import document
-from tests.compute.ssh.sshd import Sshd, end_connections, require_sshd
+from tests.compute.ssh.sshd import Sshd, end_connections
 
 #: Nothing in their form says that they are secret.
 GIVEN, TAKEN, INHERITED = 'p&ss"wörd <1> 2', "hunter22-from-the-shell", "inherited-hunter33"
@@ -95,10 +95,10 @@ def test_a_run_that_goes_on(tmp_path: Path) -> None:
     assert_holds_none(document(run.wait(200)))
 
 
+@pytest.mark.engine("ssh")
 def test_what_a_program_on_a_cluster_prints(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require_sshd()
     sshd = Sshd(tmp_path_factory.mktemp("machine"))
     sshd.add("far", variables=f"PATH={os.path.dirname(sys.executable)}:/usr/bin:/bin")
     lab = {"type": "ssh", "hosts": ["far"], "python": sys.executable, "ssh_options": list(sshd.options)}
