@@ -91,7 +91,7 @@ def test_any_job_has_the_body_that_azure_ai_ml_sends(azure: Captured, folder: Pa
     assert comparing.compiled(job) == body
 
 
-@settings(_SETTINGS, max_examples=150, phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
+@settings(_SETTINGS, max_examples=100, phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
 @given(st.data())
 def test_every_spelling_that_its_loader_takes_loads_here(azure: Captured, folder: Path, data: st.DataObject) -> None:
     from azure.ai.ml import load_job as load_theirs
