@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import json
 import os
 import subprocess
@@ -13,17 +15,28 @@ from typing import Any
 
 from jobsdk.bootstrap import procfs
 from jobsdk.bootstrap.archive import command
+from jobsdk.job.command import CommandJob
+from jobsdk.plan import make_plan
 
 PYTORCH = {"type": "pytorch", "processes": 2, "launcher": "direct"}
+#: Ranks of these tests end at once by SIGTERM, or never: only tests of the grace time itself need another one.
+GRACE_S = 5.0
+#: Keys that only some plans have.
+_OPTIONAL = {"network", "preflight", "sealed"}
+
+
+@functools.lru_cache
+def _product_plan() -> dict[str, Any]:
+    return make_plan(CommandJob(command="true"), name="run")
 
 
 def plan(command_text: str, nodes: int = 2, distribution: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """The plan that jobsdk makes, with these values in it. A node has two processes by default."""
+    base = copy.deepcopy(_product_plan())
+    assert more.keys() <= base.keys() | _OPTIONAL, f"no keys of a plan: {more.keys() - base.keys() - _OPTIONAL}"
     return {
-        "plan": 1, "run": "run", "display_name": "run", "experiment": None, "command": [command_text], "nodes": nodes,
-        "distribution": dict(distribution or PYTORCH), "environment": {}, "inputs": {}, "outputs": {},
-        "preload": [], "gpus_per_process": None, "timeout_s": None, "grace_s": 5.0,
-        "rendezvous_timeout_s": 60.0, "hang_timeout_s": None, "heartbeat_s": 15.0, "secrets": [],
-        "restarts": {"max": 0, "max_preemptions": 0, "delay_s": 0.0, "retry_on": [], "never_retry_on": []}, **more,
+        **base, "command": [command_text], "nodes": nodes, "distribution": dict(distribution or PYTORCH),
+        "grace_s": GRACE_S, "rendezvous_timeout_s": 60.0, **more,
     }  # fmt: skip
 
 
