@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -17,19 +18,20 @@ from jobsdk.bootstrap import archive
 from tests.bootstrap.runs import LocalRun, plan
 
 
-def _interpreters() -> list[str]:
+@functools.lru_cache  # three files ask while tests are collected
+def interpreters() -> list[str]:
     """One interpreter for each minor version from 3.8 that is installed, by running what is found."""
-    places = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
-    places += Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin")
-    candidates = {
-        str(path) for place in places for path in place.glob("python3.*") if re.fullmatch(r"python3\.\d+", path.name)
-    }
+    places = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin"))
+    places += [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]  # where pyenv's slow shims may be
     found: dict[tuple[int, int], str] = {sys.version_info[:2]: sys.executable}
-    for candidate in sorted(candidates):
+    for candidate in (path for place in places for path in sorted(place.glob("python3.*"))):
+        named = re.fullmatch(r"python3\.(\d+)", candidate.name)
+        if not named or int(named[1]) < 8 or (3, int(named[1])) in found:
+            continue
         code = "import sys; print(*sys.version_info[:2])"
-        answer = subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False).stdout.split()
-        if len(answer) == 2 and (version := (int(answer[0]), int(answer[1]))) >= (3, 8):
-            found.setdefault(version, candidate)
+        asked = subprocess.run([str(candidate), "-c", code], capture_output=True, text=True, check=False)
+        if asked.stdout.split() == candidate.name[len("python") :].split("."):
+            found[3, int(named[1])] = str(candidate)
     return [found[version] for version in sorted(found)]
 
 
@@ -55,7 +57,7 @@ def test_a_few_tens_of_kilobytes_of_standard_library_code() -> None:
     assert "jobsdk_bootstrap/helpers/context.py" in modules
 
 
-@pytest.mark.parametrize("python", _interpreters(), ids=lambda path: Path(path).name + "-" + Path(path).parts[-3])
+@pytest.mark.parametrize("python", interpreters(), ids=lambda path: Path(path).name + "-" + Path(path).parts[-3])
 def test_runs_a_job_on(python: str, tmp_path: Path) -> None:
     pyz = tmp_path / "job.pyz"
     pyz.write_bytes(archive.build())

@@ -19,7 +19,7 @@ import pytest
 from jobsdk.bootstrap import arming, layout, network, procfs, stacks
 from jobsdk.bootstrap.archive import build
 from tests.bootstrap.runs import PYTORCH, LocalRun, plan, wait_for
-from tests.bootstrap.test_archive import _interpreters
+from tests.bootstrap.test_archive import interpreters
 
 #: Starts a thread, a fork and a fresh Python, says so, and waits in `deep` in each.
 SCRIPT = """
@@ -330,7 +330,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("own", OWN)
-@pytest.mark.parametrize("interpreter", _interpreters(), ids=lambda path: Path(path).name)
+@pytest.mark.parametrize("interpreter", interpreters(), ids=lambda path: Path(path).name)
 def test_nobody_notices(interpreter: str, own: str, run_dir: str, tmp_path: Path) -> None:
     site, text = tmp_path / "site", OWN[own]
     site.mkdir()
@@ -349,7 +349,7 @@ def test_nobody_notices(interpreter: str, own: str, run_dir: str, tmp_path: Path
     assert (found[0][0] == 0) == (own != "one that exits")
 
 
-@pytest.mark.parametrize("interpreter", _interpreters(), ids=lambda path: Path(path).name)
+@pytest.mark.parametrize("interpreter", interpreters(), ids=lambda path: Path(path).name)
 def test_each_python_is_armed(interpreter: str, start: Start, tmp_path: Path) -> None:
     script = python(tmp_path, "import time\ntime.sleep(600)\n")[1]
     root = start(interpreter, script)

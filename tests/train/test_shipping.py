@@ -17,7 +17,7 @@ from jobsdk.bootstrap import archive, arming, layout
 from jobsdk.metrics import Point, last, read
 from jobsdk.run import Run
 from tests.azureml.played import Played
-from tests.bootstrap.test_archive import _interpreters
+from tests.bootstrap.test_archive import interpreters
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.compute.ssh.sshd import Sshd
 
@@ -166,7 +166,7 @@ def run_python(python: str, folder: Path, code: str, *before: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("python", _interpreters(), ids=lambda path: Path(path).name)
+@pytest.mark.parametrize("python", interpreters(), ids=lambda path: Path(path).name)
 def test_every_python_can_import_it(python: str, prepared: Path, tmp_path: Path) -> None:
     code = (
         "import jobsdk, sys\n"
