@@ -37,6 +37,7 @@ _FIXTURES: dict[str, Sequence[pytest.MarkDecorator]] = {
     "require_mpirun": [framework("mpi")],
     "slurm_cluster": [engine("slurm")],
     "small_disk": [pytest.mark.root],
+    "torch_failures": [framework("torch")],
     "sshd": [engine("ssh")],
     "whole_cluster": [engine("containers")],
 }

@@ -39,6 +39,7 @@ def test_this_machine() -> None:
     assert sys.executable in found["python"].text
 
 
+@pytest.mark.framework("torch")
 def test_torch_is_known_without_importing_it() -> None:
     code = (
         "import sys; from jobsdk import doctor; found = doctor.this_machine();"
@@ -72,8 +73,9 @@ def test_a_home_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     assert f"{tmp_path}/file is no folder" in found.text
 
 
+@pytest.mark.slow
 def test_engines_and_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_PATIENCE", 8.0)  # one answers, however slow the machine is, and one never does
+    monkeypatch.setattr(doctor, "_PATIENCE", 4.0)  # one answers, however slow the machine is, and one never does
     podman = program(tmp_path / "bin", "podman", "echo podman version 5.1.2", monkeypatch)
     srun = program(tmp_path / "bin", "srun", "exec sleep 600", monkeypatch)
     found = of("engines")

@@ -112,6 +112,7 @@ for number in range(20):
 """
 
 
+@pytest.mark.slow
 def test_16_processes_write_at_once(home: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(number)]) for number in range(16)]
     assert [writer.wait() for writer in writers] == [0] * 16

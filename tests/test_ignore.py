@@ -69,6 +69,7 @@ def test_rules(lines: list[str], path: str, expected: bool) -> None:
     assert ignored(lines, path) is expected
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 @settings(max_examples=150, deadline=None)
 @given(lines=st.lists(PATTERN.map("".join), min_size=1, max_size=4), paths=PATHS)

@@ -347,7 +347,7 @@ def as_an_ordinary_user() -> Iterator[None]:
 
 
 def test_a_folder_that_cannot_be_read_is_named() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # the tests' own folders are closed to others
         os.chmod(folder, 0o755)
         code = write(Path(folder), {"closed/x": ""})
         (code / "closed").chmod(0)

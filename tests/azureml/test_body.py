@@ -128,6 +128,7 @@ def test_an_environment_that_no_image_can_be_made_of(environment: Any, says: str
         _body(_job(environment=environment))
 
 
+@pytest.mark.framework("azure")
 @pytest.mark.parametrize("name", ["data", "model", "file.csv", "context", "."])
 def test_the_hash_of_content_is_azure_ai_ml_s(name: str, tmp_path: Path) -> None:
     from azure.ai.ml._utils._asset_utils import get_ignore_file, get_object_hash

@@ -76,6 +76,7 @@ def test_a_job_made_in_python_is_the_same_after_there_and_back(azure: Captured, 
     assert environment["properties"]["image"] == "i"
 
 
+@pytest.mark.framework("azure")
 def test_a_plain_command_job_too(away: Path) -> None:
     given = _command_job(away)
     job = from_azure(given)
@@ -135,6 +136,7 @@ def test_fields_of_jobsdk_s_own_are_one_property(azure: Captured, away: Path) ->
     assert back.properties == {"mine": "1"}
 
 
+@pytest.mark.framework("azure")
 def test_what_cannot_be_carried_is_said(away: Path) -> None:
     from azure.ai import ml
     from azure.ai.ml import entities
@@ -163,6 +165,7 @@ def test_what_cannot_be_carried_is_said(away: Path) -> None:
         from_azure(changed)
 
 
+@pytest.mark.framework("azure")
 def test_what_azure_ai_ml_lets_pass_is_found(away: Path) -> None:
     from azure.ai import ml
 

@@ -94,7 +94,10 @@ def test_an_exception_in_a_rank_of_another_host_ends_the_job(
     assert report["message"].endswith("ValueError: a bad sample")
 
 
-def test_a_host_that_is_lost_ends_the_job_whatever_mpirun_says(start: Callable[..., ClusterRun], mpi: Mpi) -> None:
+def test_a_host_that_is_lost_ends_the_job_whatever_mpirun_says(
+    start: Callable[..., ClusterRun], mpi: Mpi, may_leave_files: Callable[[], None]
+) -> None:
+    may_leave_files()
     run = start(mpi_plan(mpi, "exec sleep 600", grace_s=1.0), PATH=path_of(mpi))
     wait_for(lambda: len(run.events("rank_started")) == 4)
     run.kill_host(1)
@@ -103,8 +106,11 @@ def test_a_host_that_is_lost_ends_the_job_whatever_mpirun_says(start: Callable[.
     assert (report["status"], report["cause"]["node"], report["cause"]["class"]) == ("Lost", 1, "node_lost")
 
 
-def test_nothing_is_left_when_a_bootstrap_is_killed(start: Callable[..., ClusterRun], openmpi: Mpi) -> None:
+def test_nothing_is_left_when_a_bootstrap_is_killed(
+    start: Callable[..., ClusterRun], openmpi: Mpi, may_leave_files: Callable[[], None]
+) -> None:
     """Hydra kills the ranks' own bootstraps, and what those have started is for the engine to end then."""
+    may_leave_files()
     run = start(mpi_plan(openmpi, "exec sleep 600", grace_s=1.0), PATH=path_of(openmpi))
     wait_for(lambda: len(run.events("rank_started")) == 4)
     run.nodes[1].kill()

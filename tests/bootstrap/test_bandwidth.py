@@ -45,6 +45,7 @@ def test_one_node_alone_is_not_measured(tmp_path: Path) -> None:
     assert result(run.folder)["bandwidth"] is None
 
 
+@pytest.mark.framework("torch")
 @pytest.mark.engine("network")
 def test_a_slow_host_is_named_beside_what_torch_reaches(tmp_path: Path) -> None:
     with Hosts(tmp_path, 2) as hosts:

@@ -86,6 +86,7 @@ def test_of_all_that_torch_said_the_timeouts_and_the_lost_peer_come_last(
 # -- TensorFlow ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.framework("tensorflow")
 def test_a_port_that_tensorflow_could_not_have(tmp_path: Path) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
@@ -207,6 +208,7 @@ def test_another_process_that_was_killed_for_want_of_memory_is_not_why_this_one_
 # -- MPI -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.framework("mpi")
 def test_mpi_abort(tmp_path: Path) -> None:
     program = str(Path(sys.executable).parent / "mpirun")
     code = "from mpi4py import MPI; MPI.COMM_WORLD.Abort(5)"

@@ -103,6 +103,7 @@ def test_of_many_addresses_and_ports_the_one_that_proves_itself_is_kept(
     foreign.end()
 
 
+@pytest.mark.slow
 def test_giving_up_names_every_address_and_what_was_wrong_with_it(
     closed_port: int, swallowing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +273,7 @@ def test_a_wrong_clock_is_measured_when_joining(server: Server, wrong: float, tm
     assert abs(told["offset"] + wrong) < 0.1
 
 
+@pytest.mark.slow
 def test_heartbeats_keep_measuring(server: Server) -> None:
     member = Member(["127.0.0.1"], [server.port], heartbeat=10.0).run()
     assert len(member.client._clock._samples) == 1

@@ -77,34 +77,29 @@ def _belongs(pid: str, folder: Path) -> bool:
         return False
 
 
-def test_a_missing_node_is_named(tmp_path: Path) -> None:
-    (port,) = network.free_ports(1)
-    node = start(tmp_path / "0", plan("true", nodes=3, rendezvous_timeout_s=4.0), 0, port)
-    assert node.wait(timeout=200) == 125
-    message = json.loads((tmp_path / "0/report.json").read_text())["message"]
-    assert message.startswith("1 of 3 nodes joined within ")
-    assert message.endswith("missing: node 1, node 2")
-
-
-def test_a_missing_node_is_named_by_its_host_where_that_is_known(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_missing_node_is_named_and_its_host_where_that_is_known(tmp_path: Path) -> None:
     (port,) = network.free_ports(1)
     the_plan = plan("true", nodes=3, rendezvous_timeout_s=4.0)
     node = start(tmp_path / "0", the_plan, 0, port, JOBSDK_HOSTS="gpu-a,gpu-b,")
     assert node.wait(timeout=200) == 125
     message = json.loads((tmp_path / "0/report.json").read_text())["message"]
+    assert message.startswith("1 of 3 nodes joined within ")
     assert message.endswith("missing: node 1 (gpu-b), node 2")
 
 
+@pytest.mark.slow
 def test_a_node_with_another_runs_token_is_not_let_in(tmp_path: Path) -> None:
     (port,) = network.free_ports(1)
-    first = start(tmp_path / "0", plan("true", rendezvous_timeout_s=12.0), 0, port)
+    first = start(tmp_path / "0", plan("true"), 0, port)
     wait_for(lambda: has_joined(tmp_path / "0"))
     # It gives up while node 0 is still there: what it found last is what it tells.
     second = start(tmp_path / "1", plan("true", rendezvous_timeout_s=4.0), 1, port, token="cd" * 32)
     assert second.wait(timeout=200) == 125
     assert f"127.0.0.1:{port} answered, but is not this job" in second.stderr.read()  # type: ignore[union-attr]
-    assert first.wait(timeout=200) == 125
-    assert "missing: node 1" in json.loads((tmp_path / "0/report.json").read_text())["message"]
+    assert first.poll() is None
+    first.terminate()
+    assert first.wait(timeout=200) == 143
 
 
 def test_a_second_node_0_is_refused_its_control_port(tmp_path: Path) -> None:
@@ -143,6 +138,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.framework("torch")
 def test_torch_meets_over_ipv6(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_ALL_REDUCE)
     one_each = {"type": "pytorch", "processes": 1, "launcher": "direct"}

@@ -201,6 +201,7 @@ def test_an_address_that_leads_back_to_another_name(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.engine("network")
 def test_hosts_with_ipv6_alone(tmp_path: Path) -> None:
     class Hosts6(Hosts):
         def address(self, host: int) -> str:
@@ -214,6 +215,7 @@ def test_hosts_with_ipv6_alone(tmp_path: Path) -> None:
     assert f"node 1 (h1) cannot connect to node 2 (h2) at [fd77::3]:{port}" in problem
 
 
+@pytest.mark.slow
 def test_nodes_that_never_answer_are_named_with_what_they_said(tmp_path: Path) -> None:
     """MASTER_ADDR leads nodes 1 and 2 to where nobody is; node 2 does not share the run's folder either."""
     (port,) = network.free_ports(1)

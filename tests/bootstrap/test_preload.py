@@ -193,6 +193,7 @@ def test_ranks_draw_randomness_of_their_own(tmp_path: Path) -> None:
     assert not set(map(str, drawn[0])) & set(map(str, drawn[1]))
 
 
+@pytest.mark.framework("torch")
 def test_torch_draws_randomness_of_its_own_in_each_rank(tmp_path: Path) -> None:
     script = "import torch\nprint(torch.initial_seed(), torch.rand(2).tolist())"
     run = Preloaded(tmp_path, "python train.py", {"train.py": script}, ["torch"])
@@ -320,7 +321,9 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[pytest.mark.framework("torch")] if what == "CUDA" else []) for what in REFUSED]
+)
 def test_where_a_fork_is_not_safe_the_ranks_start_as_usual(what: str, tmp_path: Path) -> None:
     module, code, why = REFUSED[what]
     script = "import os, sys\nprint(os.environ['RANK'], 'heavy' in sys.modules)"

@@ -123,6 +123,7 @@ def test_when_the_caller_is_killed_the_command_ends(ssh: str) -> None:
     wait_for(lambda: processes.start_time(pid) is None)
 
 
+@pytest.mark.slow
 def test_twenty_at_once(ssh: str) -> None:
     started = [
         subprocess.Popen([ssh, f"node-{n % 2}", f"head -c 300000 /dev/zero; exit {n}"], stdout=subprocess.PIPE)
@@ -150,6 +151,7 @@ def test_other_hosts_are_left_to_the_next_ssh_on_path(job: LocalRun, ssh: str, t
     assert (done.returncode, done.stdout) == (4, b"-p 22 git@example.org git fetch\nstdin")
 
 
+@pytest.mark.slow
 def test_a_wrong_token_gets_nowhere(job: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     control = json.loads((job.folder / "remote-shell/node-0/control.json").read_text())
     (tmp_path / "control.json").write_text(json.dumps({**control, "folder": str(tmp_path), "token": "00" * 32}))

@@ -89,6 +89,7 @@ def join(numbers: range, port: int, out: int) -> None:
         file.write(line + "\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("open_files")
 @pytest.mark.parametrize("garbage", [[], GARBAGE], ids=["alone", "with garbage thrown at the port"])
 def test_a_thousand_nodes_meet(

@@ -167,6 +167,7 @@ open(sys.argv[3], "w").write(repr([line, len(answers), None in answers, True in 
     assert (tmp_path / "done").read_text() == "['line\\n', 3, True, True, True]"
 
 
+@pytest.mark.framework("torch")
 def test_ranks_in_a_collective_of_torch(start: Start, tmp_path: Path) -> None:
     text = """
 import sys, time
@@ -226,6 +227,7 @@ def test_there_is_an_end_to_the_time_that_it_takes(start: Start, tmp_path: Path)
     assert (process["how"], process["why"]) == ("none", "there was no time left to ask it")
 
 
+@pytest.mark.slow
 def test_one_that_blocks_the_signal_in_all_threads_does_not_hold_others_up(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

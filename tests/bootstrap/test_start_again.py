@@ -152,6 +152,7 @@ def test_node_0_that_is_killed_is_replaced_after_the_delay(tmp_path: Path) -> No
     assert len(run.report()["restarts"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", [0, 1])
 def test_node_that_is_taken_away_between_two_starts(tmp_path: Path, node: int) -> None:
     text = "case $JOBSDK_RESTART_COUNT in 0) exit 3;; 1) sleep 600;; esac"  # the signal may come after the pause
@@ -162,6 +163,7 @@ def test_node_that_is_taken_away_between_two_starts(tmp_path: Path, node: int) -
     assert [earlier["class"] for earlier in run.report()["restarts"]] == ["exit", "preempted"]
 
 
+@pytest.mark.slow
 def test_the_time_limit_goes_on_with_another_node_0(tmp_path: Path) -> None:
     run = LocalRun(tmp_path / "run", plan("sleep 600", nodes=1, timeout_s=10, **again(0, max_preemptions=5)))
     run.until(started(run, 2))

@@ -85,6 +85,7 @@ def test_a_ranks_failure_asks_the_processes_of_all_others(tmp_path: Path, how: s
     assert run.report()["cause"]["rank"] == 2
 
 
+@pytest.mark.slow
 def test_the_time_limit_asks_too(tmp_path: Path) -> None:
     run = LocalRun(tmp_path / "run", plan(tree(tmp_path), grace_s=30.0, timeout_s=8, heartbeat_s=120.0))
     run.until(lambda: len(run.events("rank_started")) == 4)
@@ -124,6 +125,7 @@ def test_the_grace_period_of_a_job_is_that_of_its_plan(given: str | int | None, 
     assert compiled.plan["grace_s"] == seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", range(len(stopping.WAYS)), ids=list(stopping.WAYS))
 def test_nothing_is_left_of_a_random_job(way: int, tmp_path: Path) -> None:
     trials = [stopping.trial(7, way + round * len(stopping.WAYS)) for round in range(3)]

@@ -93,6 +93,7 @@ def test_restarts_are_said_and_shown_in_order(jobsdk: Jobsdk) -> None:
     assert [earlier["exit_code"] for earlier in report["restarts"]] == [5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [("--hang-timeout", "5s"), ("--set", "limits.timeout=8")])
 def test_a_job_that_hangs_shows_where_its_ranks_are(jobsdk: Jobsdk, work: Path, option: tuple[str, str]) -> None:
     (work / "train.py").write_text(STUCK)
@@ -102,21 +103,23 @@ def test_a_job_that_hangs_shows_where_its_ranks_are(jobsdk: Jobsdk, work: Path, 
     assert "rank 2 in load at train.py:4" in done.err
 
 
+@pytest.mark.framework("mpi")
 def test_ranks_under_a_launcher_are_watched_and_asked_too(jobsdk: Jobsdk, work: Path) -> None:
     (work / "train.py").write_text(STUCK)
     options = ("--distribution", "mpi", "--nodes", "2", "--processes", "2", "--hang-timeout", "4")
     done = jobsdk("run", *options, "--set", "distribution.launcher=openmpi", "--", "python", "train.py")
     assert done.code == 124
     assert "3 ranks in reduce at train.py:6 (ranks 0-1, 3)" in done.err
-    text = "import time\nfor _ in range(90): print(_, flush=True); time.sleep(0.1)"
+    text = "import time\nfor _ in range(60): print(_, flush=True); time.sleep(0.1)"
     done = jobsdk("run", *options, "--set", "distribution.launcher=openmpi", "--", "python", "-c", text)
     assert done.code == 0, done
 
 
+@pytest.mark.slow
 def test_work_without_output_is_no_hang(jobsdk: Jobsdk) -> None:
-    text = "import time; end = time.monotonic() + 9\nwhile time.monotonic() < end: pass"
+    text = "import time; end = time.monotonic() + 6\nwhile time.monotonic() < end: pass"
     assert jobsdk("run", "--hang-timeout", "4", "--", "python", "-c", text).code == 0
-    text = "import time\nfor _ in range(90): print(_, flush=True); time.sleep(0.1)"
+    text = "import time\nfor _ in range(60): print(_, flush=True); time.sleep(0.1)"
     assert jobsdk("run", "--hang-timeout", "4", "--", "python", "-c", text).code == 0
 
 

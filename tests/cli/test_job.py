@@ -240,6 +240,7 @@ def test_download(jobsdk: Jobsdk, work: Path) -> None:
     assert jobsdk("job", "download", "d", "--output-name", "modl").code == 2
 
 
+@pytest.mark.slow
 def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
     (work / "requirements.txt").write_text("")
     (work / "env.yml").write_text(

@@ -57,6 +57,7 @@ def test_rank_0s_value_all_ranks_values_and_another_process(tmp_path: Path) -> N
     assert there == {"bootstrap.log", "rank-2.log", "rank-3.log", *reports}
 
 
+@pytest.mark.framework("torch")
 def test_tensors_and_large_arrays_come_and_go() -> None:
     import numpy as np
     import torch

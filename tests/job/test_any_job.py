@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -123,6 +124,7 @@ jobs = fields(
 )
 
 
+@pytest.mark.slow
 @settings(many, max_examples=300)
 @given(jobs)
 def test_dump_and_load_give_an_equal_job(data: dict[str, Any]) -> None:
@@ -160,6 +162,7 @@ def test_the_schema_is_a_schema_and_takes_the_job_files() -> None:
         assert file.name in tolerated or not errors, (file, errors[0].message)
 
 
+@pytest.mark.slow
 @settings(many, max_examples=300)
 @given(jobs, st.data())
 def test_the_schema_agrees_with_the_loader(data: dict[str, Any], draw: st.DataObject) -> None:
@@ -205,6 +208,7 @@ def test_garbage_never_gives_a_traceback(content: bytes) -> None:
     judged(content)
 
 
+@pytest.mark.slow
 @many
 @given(st.sampled_from(FILES), st.data())
 def test_broken_job_files_never_give_a_traceback(file: Path, draw: st.DataObject) -> None:
@@ -230,6 +234,7 @@ documents = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @many
 @given(documents)
 def test_wrong_types_everywhere_never_give_a_traceback(data: dict[str, Any]) -> None:
