@@ -40,7 +40,7 @@ class Digests:
         from jobsdk.runs import home
 
         name = hashlib.sha256(os.fsencode(source)).hexdigest()[:32]
-        self._file = Path(home()) / "cache" / "digests" / f"{name}.json"
+        self._file = Path(home()) / "cache" / "code" / f"{name}.json"
         self._known = self._load()
         self._used: dict[str, tuple[Stamp, str]] = {}
         self._now = time.time_ns()
@@ -52,6 +52,11 @@ class Digests:
             return None
         self._used[path] = found
         return bytes.fromhex(found[1])
+
+    def knows(self, path: str, stamp: Stamp) -> bool:
+        """Whether the file at `path` is as it was when it was read."""
+        found = self._known.get(path)
+        return found is not None and found[0] == stamp
 
     def put(self, path: str, stamp: Stamp, digest: bytes) -> None:
         if self._now - max(stamp.mtime_ns, stamp.ctime_ns) > _TOO_YOUNG:

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsdk.digests import Stamp
+from jobsdk.digests import Digests, Stamp
 from jobsdk.errors import JobsdkError
 from jobsdk.ignore import Rules
 
@@ -42,6 +42,17 @@ _SECRET_NAMES = re.compile(
 _SECRET_PATHS = ("/.aws/credentials", "/.kube/config", "/.docker/config.json")
 _NAMED = 3  # links that lead out of the folder
 _KEY_FILES = (".pem", ".key")  # these hold certificates as often as keys
+#: How a file with a private key begins, whatever its name; comments and certificates may come before the key.
+_KEY_HEAD = re.compile(
+    rb"(?:\xef\xbb\xbf)?"
+    rb"(?:\s|#[^\n]*\n|(?:Bag|Key) Attributes[^\n]*\n(?: [^\n]*\n)*"
+    rb"|-----BEGIN (?:[A-Z0-9]+ )*(?:PARAMETERS|CERTIFICATE)-----[^-]*-----END [^\n]*\n)*"
+    rb"(?:-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"
+    rb"|PuTTY-User-Key-File-|AGE-SECRET-KEY-|untrusted comment: (?:minisign|rsign|signify)[^\n]* secret key"
+    rb'|\{\s*"type":\s*"service_account")'
+)
+_HEAD = 4096  # bytes
+_LEAST_KEY = 40  # bytes
 
 
 class File(NamedTuple):
@@ -111,7 +122,7 @@ def scan(source: Path) -> Listing:
             return Listing(source, (_file(source.name, str(source), source.stat()),), ())
         if not source.is_dir():
             raise JobsdkError(f"code folder {source} does not exist")
-        walk = _Walk(os.path.realpath(source))
+        walk = _Walk(os.path.realpath(source), Digests(str(source)))
         walk.run()
     except OSError as error:
         raise JobsdkError(
@@ -142,10 +153,11 @@ class _Folder(NamedTuple):
 
 
 class _Walk:
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, known: Digests) -> None:
         from jobsdk.runs import home
 
         self.root = root
+        self.known = known
         self.home = os.path.realpath(home())
         self.files: list[File] = []
         self.left_out: list[LeftOut] = []
@@ -233,10 +245,14 @@ class _Walk:
                         self.outside.append((path, real))
             elif not is_file:
                 self._leave(path, "is no file (a socket, pipe or device)")
-            elif _looks_secret(path, name, real) and not _named(named, self.above + path, False):
-                self._leave(path, "looks like a secret", secret=True)
             else:
-                self.files.append(_file(path, real, entry.stat()))
+                file = _file(path, real, entry.stat())
+                secret = self._secret(file, name)
+                if secret and not _named(named, self.above + path, False):
+                    self._leave(path, secret, secret=True)
+                    continue
+                # What is taken by its name alone never counts as known, so that it is found when the name is gone.
+                self.files.append(file._replace(stamp=file.stamp._replace(ctime_ns=0)) if secret else file)
                 if is_link and not folder.outside:
                     self.outside.append((path, real))
         return folders
@@ -255,6 +271,15 @@ class _Walk:
         rule = self.built_in.decide(name, is_folder)
         if rule is not None and not _named(named, full, is_folder):
             return f"is never taken (built-in rule {rule.pattern})"
+        return ""
+
+    def _secret(self, file: File, name: str) -> str:
+        """Why a file looks secret; "" if it does not."""
+        if _looks_secret(file.path, name, file.source):
+            return "looks like a secret"
+        # A file that has not changed since it was sent has been looked into then.
+        if file.size >= _LEAST_KEY and not self.known.knows(file.path, file.stamp) and _holds_key(file.source):
+            return "holds a private key"
         return ""
 
     def _link(self, link: str, path: str, real: str) -> str:
@@ -297,6 +322,19 @@ def _looks_secret(path: str, name: str, real: str) -> bool:
         with open(real, "rb") as file:
             return b"PRIVATE KEY" in file.read(1 << 16)
     return f"/{path}".endswith(_SECRET_PATHS)
+
+
+def _holds_key(path: str) -> bool:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False  # said when it is to be copied
+    try:
+        return _KEY_HEAD.match(os.read(file, _HEAD)) is not None
+    except OSError:
+        return False
+    finally:
+        os.close(file)
 
 
 def _file(path: str, source: str, facts: os.stat_result) -> File:

@@ -448,7 +448,7 @@ def young(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def kept(home: Path) -> dict[str, Any]:
     """What is known of the one code folder."""
-    (file,) = home.glob("cache/digests/*.json")
+    (file,) = home.glob("cache/code/*.json")
     content: dict[str, Any] = json.loads(file.read_text())
     return content
 
@@ -456,7 +456,7 @@ def kept(home: Path) -> dict[str, Any]:
 def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path, home: Path, young: None) -> None:
     code = write(tmp_path, {"a.py": "1", "sub/b.py": "2"})
     first = fingerprint(code)
-    (file,) = home.glob("cache/digests/*.json")
+    (file,) = home.glob("cache/code/*.json")
     known = kept(home)
     known["sub/b.py"][1] = "00" * 32  # were it read, nobody could tell it from what it holds
     file.write_text(json.dumps(known))
@@ -484,7 +484,7 @@ def test_no_change_can_hide(tmp_path: Path, young: None) -> None:
 
 def test_a_file_that_was_just_written_is_read_again(tmp_path: Path, home: Path) -> None:
     fingerprint(write(tmp_path, {"a.py": "1"}))
-    assert not list(home.glob("cache/digests/*"))
+    assert not list(home.glob("cache/code/*"))
 
 
 def test_what_is_gone_is_forgotten(tmp_path: Path, home: Path, young: None) -> None:

@@ -23,6 +23,11 @@ _WORDS = frozenset("TOKEN SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL C
 _WORD_ENDS = ("PASSWORD", "PASSWD", "APIKEY", "AUTHTOKEN", "ACCESSTOKEN", "SECRETKEY", "ACCESSKEY")
 _KEYS = frozenset("API ACCESS PRIVATE ACCOUNT STORAGE ENCRYPTION SIGNING AUTH MASTER SHARED SUBSCRIPTION SSH".split())
 _PASS = frozenset("DB DATABASE MYSQL POSTGRES PG SMTP MAIL EMAIL REDIS FTP HTTP PROXY MONGO ADMIN USER".split())
+#: Before a last word PASS: a step of a computation or a filter. Before a last word PWD: a working directory.
+_OF_STEPS = frozenset(
+    "FORWARD BACKWARD FIRST SECOND LAST SINGLE ONE TWO MULTI LOW HIGH BAND RENDER TEST NUM MAX".split()
+)
+_OF_FOLDERS = frozenset("OLD NEW INIT INITIAL ORIG ORIGINAL START LAST PREV CURRENT HOST BASE WORK".split())
 #: A language model's tokens, before the word TOKEN.
 _OF_MODELS = frozenset(
     "EOS BOS PAD MASK UNK SEP CLS STOP SPECIAL IMAGE START END MAX MIN NUM PER NEXT NEW FIRST LAST EXTRA".split()
@@ -38,7 +43,7 @@ _SWITCH = re.compile(r"(?i)(?:true|false|yes|no|on|off|none|null|auto|\d{0,5})\Z
 #: No value but the place of one: `$NAME`, `{{ secrets.x }}`, `<your token>`, `***`.
 _A_REFERENCE = re.compile(r"(?:\$\{?[A-Z_][A-Z0-9_]*\}?|\$?\{\{.*\}\}|<[^>]*>|\*+)\Z")
 #: GOOGLE_APPLICATION_CREDENTIALS names a file. A key of AWS may look like a path, and is none.
-_MAY_BE_A_PATH = re.compile("(?i)credential|private|ssh")
+_MAY_BE_A_PATH = re.compile("(?i)credential|private|ssh|pwd$")
 _A_PATH = re.compile(r"(?:~|\.{1,2})?/[\w.+@ /-]*\Z")
 
 
@@ -48,6 +53,10 @@ def is_named_secret(name: str) -> bool:
     words = [word for word in re.split(r"[_\W]+", split.upper()) if word]
     if not words or words[-1] in _ABOUT:
         return False
+    if words[-1] == "PASS" and not _OF_STEPS.intersection(words[-2:-1]):
+        return True
+    if words[-1] == "PWD" and len(words) > 1 and words[-2] not in _OF_FOLDERS:
+        return True
     for before, word in zip(["", *words], words):
         if word == "TOKEN" and before in _OF_MODELS:
             continue
