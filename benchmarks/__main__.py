@@ -22,10 +22,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: to see that all works")
+    parser.add_argument("--without-peers", action="store_true", help="leave out other launchers, Spark and Ray")
     parser.add_argument("--write", action="store_true", help=f"write what was measured into {page.PATH.name}")
     options = parser.parse_args()
     if unknown := set(options.names) - set(NAMES):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
+    if options.without_peers:
+        os.environ["JOBSDK_BENCH_WITHOUT_PEERS"] = "1"
     tables: dict[str, Table] = {}
     with harness.scratch() as home:
         as_a_user_has_it(home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import statistics
@@ -25,6 +26,16 @@ Figures = Mapping[str, float]
 Value = float | str  # words where there is no number
 Env = Mapping[str, str]  # variables besides the benchmark's own
 NONE: Env = {}
+
+
+def takes_part(module: str) -> bool:
+    """Whether a peer's module is installed, and not left out by `--without-peers`."""
+    if os.environ.get("JOBSDK_BENCH_WITHOUT_PEERS") == "1":
+        return False
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
 
 
 class Row(NamedTuple):

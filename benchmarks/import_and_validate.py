@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,10 +59,7 @@ _LOCAL_DDP = ["run", "--dryrun", "-s", "local_cwd", "dist.ddp", "-j", "2x2", "--
 
 def _present(name: str) -> bool:
     module = _IMPORTS.get(name)
-    try:
-        return module is None or importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
+    return module is None or harness.takes_part(module)
 
 
 def _in_python(sources: Mapping[str, str]) -> dict[str, Sequence[str]]:

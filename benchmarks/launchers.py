@@ -72,7 +72,9 @@ def accelerate(processes: int, script: Path, *arguments: str) -> Command:
 
 
 def find(program: str) -> str | None:
-    """Where a program of this environment or of the system is."""
+    """Where a program of this environment or of the system is; None for a peer with `--without-peers`."""
+    if program in PEERS and os.environ.get("JOBSDK_BENCH_WITHOUT_PEERS") == "1":
+        return None
     return shutil.which(program, path=f"{BIN}{os.pathsep}{os.environ['PATH']}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 
 from benchmarks import harness
@@ -19,7 +18,7 @@ def _figures(peer: str, ranks: int) -> Figures:
 
 
 def measure(quick: bool) -> Table:
-    peers = ["jobsdk"] + (["torchx"] if importlib.util.find_spec("torchx") else [])
+    peers = ["jobsdk"] + (["torchx"] if harness.takes_part("torchx") else [])
     rows: list[Row] = []
     for ranks in (8, 1024) if quick else (8, 1024, 8192, 100_000):
         medians = harness.rounds({peer: functools.partial(_figures, peer, ranks) for peer in peers}, 1 if quick else 3)

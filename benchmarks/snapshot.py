@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -59,7 +58,7 @@ def _each(work: Callable[[Path, int], Figures], settings: Mapping[str, Path], fi
 def measure(quick: bool) -> Table:
     count, ignored, turns = (100, 300, 1) if quick else (5000, 30_000, 3)
     contenders = {"jobsdk": _jobsdk}
-    if importlib.util.find_spec("azure"):
+    if harness.takes_part("azure"):
         contenders["azure-ai-ml"] = _azure
     with harness.scratch() as folder:
         plain, by_folder, by_pattern = (folder / name for name in ("plain", "folder", "pattern"))

@@ -116,6 +116,9 @@ def contenders(where: str) -> Iterator[dict[str, dict[str, Contender]]]:
         else:
             bare = {OURS: _distributor(jobsdk.TorchDistributor)}
             in_group = {OURS: _trainer(jobsdk.TorchTrainer, jobsdk.ScalingConfig, compute="local")}
+            if os.environ.get("JOBSDK_BENCH_WITHOUT_PEERS") == "1":
+                yield {BARE: bare, IN_GROUP: in_group}
+                return
             if find_spec("pyspark") and shutil.which("java"):
                 bare[OF_SPARK] = _distributor(stack.enter_context(_spark("local[2]")))
             if find_spec("ray"):

@@ -1,4 +1,4 @@
-"""Every benchmark runs, in its smallest size and beside the peers that are installed, and gives its figures."""
+"""Every benchmark runs in its smallest size and gives its figures; with `make parity`, beside the installed peers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from benchmarks import harness, page
 from benchmarks.__main__ import NAMES
 from benchmarks.harness import Figures, Row, Table
 
+TORCH = pytest.mark.framework("torch")
 ROOT = Path(__file__).resolve().parents[2]
 Cells = dict[str, dict[str, str]]  # figure -> contender -> what its cell says
 
@@ -66,9 +67,15 @@ def test_what_is_expected_covers_all() -> None:
     assert sorted(EXPECTED) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_benchmark_gives_its_figures(name: str) -> None:
-    done = bench(name, "--quick")
+_AZURE = [pytest.mark.engine("azurite"), pytest.mark.framework("azure")]
+_NEEDS = {"azure_submit": _AZURE, "first_step": TORCH, "cifar_epoch": TORCH, "functions": TORCH}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("peers", [pytest.param("beside peers", marks=pytest.mark.parity), "without peers"])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_NEEDS.get(name, [])) for name in NAMES])
+def test_a_benchmark_gives_its_figures(name: str, peers: str) -> None:
+    done = bench(name, "--quick", *(["--without-peers"] if peers == "without peers" else []))
     assert done.returncode == 0, done.stderr
     figures = cells(done.stdout)
     for figure, pattern in EXPECTED[name].items():
