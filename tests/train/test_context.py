@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from tests.conftest import Mpi
 
 SCRIPT = Path(__file__).parent / "scripts/say_context.py"
 FIELDS = ("rank", "world_size", "local_rank", "local_world_size", "node_rank", "node_count")
+
+#: Starts a peer. What it sets is in CASES, and what Ray Train answers in test_what_ray_train_answers.
+PARITY = pytest.mark.parity
 
 #: What an outer launcher leaves: a step of Slurm of 8 tasks on 4 nodes, and mpirun's one process on each of 4 nodes.
 IN_SLURM = {
@@ -157,6 +161,8 @@ def test_alone(out: Path) -> None:
     assert found_in(out) == [(0, 1, 0, 1, 0, 1)]
 
 
+@pytest.mark.framework("torch")
+@PARITY
 def test_under_torchrun_on_two_nodes(out: Path) -> None:
     from jobsdk.bootstrap.network import free_ports
 
@@ -197,6 +203,10 @@ def test_under_srun_and_in_a_batch_script(slurm: SlurmCluster, out: Path, tmp_pa
     assert found_in(out) == [(0, 1, 0, 1, 0, 1)]
 
 
+@pytest.mark.framework("spark")
+@pytest.mark.framework("torch")
+@pytest.mark.engine("java")
+@PARITY
 def test_in_torch_distributor(out: Path) -> None:
     """In a process of its own, as a session of Spark is one for each."""
     code = (
@@ -210,6 +220,9 @@ def test_in_torch_distributor(out: Path) -> None:
     assert found_in(out) == [(0, 2, 0, 2, 0, 1), (1, 2, 1, 2, 0, 1)]
 
 
+@pytest.mark.framework("ray")
+@pytest.mark.framework("torch")
+@PARITY
 def test_in_a_worker_of_ray_train(out: Path) -> None:
     """Also where the process that has started Ray was a rank of something else."""
     script = Path(__file__).parent / "scripts/in_ray_train.py"
@@ -222,6 +235,35 @@ def test_in_a_worker_of_ray_train(out: Path) -> None:
     assert [tuple(one[field] for field in FIELDS) for one in said] == [(0, 2, 0, 2, 0, 1), (1, 2, 1, 2, 0, 1)]
     assert [one["launcher"] for one in said] == ["ray train"] * 2
     assert [(one["experiment"], one["device"], one["all_reduced"]) for one in said] == [("mine", "cpu", 3.0)] * 2
+
+
+class OfRay:
+    """ray.train in a worker, by what it answers."""
+
+    def __init__(self, answers: dict[str, Any] | None) -> None:
+        self._answers = answers
+
+    def get_context(self) -> Any:
+        if self._answers is None:
+            raise RuntimeError("`get_context` has been called outside of a training worker")
+        return types.SimpleNamespace(**{name: lambda value=value: value for name, value in self._answers.items()})
+
+
+def test_what_ray_train_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the process that has started Ray was a rank of something else."""
+    answers = {
+        "get_world_rank": 1, "get_world_size": 2, "get_local_rank": 1, "get_local_world_size": 2, "get_node_rank": 0,
+        "get_experiment_name": "mine",
+    }  # fmt: skip
+    stale = {"RANK": "6", "WORLD_SIZE": "9", "LOCAL_RANK": "3", "SLURM_PROCID": "4", "SLURM_STEP_NUM_TASKS": "5"}
+    for name, value in stale.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setitem(sys.modules, "ray.train", OfRay(answers))  # type: ignore[arg-type]
+    here = get_context()
+    assert (here.launcher, here[:6], here.experiment) == ("ray train", (1, 2, 1, 2, 0, 1), "mine")
+    for none in (OfRay(None), OfRay({"get_world_rank": lambda: 1}), OfRay({**answers, "get_world_rank": None})):
+        monkeypatch.setitem(sys.modules, "ray.train", none)  # type: ignore[arg-type]
+        assert get_context().rank == 6
 
 
 def test_here() -> None:

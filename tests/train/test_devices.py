@@ -16,6 +16,8 @@ import pytest
 from jobsdk.train import TrainError, get_device, get_devices, place
 from jobsdk.train.devices import Seen, choose, of_ray
 
+TORCH = pytest.mark.framework("torch")
+
 UUIDS = [f"GPU-{number}{number}{number}{number}-aaaa" for number in range(8)]
 MIG = "MIG-11111111-aaaa"
 
@@ -135,6 +137,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
     return see
 
 
+@TORCH
 @pytest.mark.parametrize("name", CASES)
 def test_of_a_mask(name: str, machine: Any) -> None:
     case = CASES[name]
@@ -159,6 +162,7 @@ def test_the_shares_of_a_node_cover_it_and_meet_only_where_they_are_parts_of_one
             assert share < 1 or sum(map(len, each)) == needed
 
 
+@TORCH
 def test_other_accelerators(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
@@ -176,6 +180,7 @@ def test_rays_ids_where_they_stand_in_its_mask() -> None:
     assert of_ray("0,1", []) == []
 
 
+@TORCH
 def test_torch_as_it_is_here() -> None:
     """Without any stand-in: what torch sees of this machine."""
     code = (

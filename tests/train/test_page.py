@@ -14,6 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs/train.md"
 PAIR = PyTorchDistribution(process_count_per_instance=2)
 
 
+@pytest.mark.framework("torch")
 def test_the_script_trains_and_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = re.search(r"^```python\n(import os.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert found
@@ -32,6 +33,7 @@ def test_the_script_trains_and_goes_on_after_a_restart(tmp_path: Path, monkeypat
     assert sorted(path.name for path in kept.glob("checkpoint_*")) == [f"checkpoint_00000{n}" for n in range(3)]
 
 
+@pytest.mark.framework("mlflow")
 def test_what_a_function_logs_with_mlflow_is_in_the_table() -> None:
     def train() -> None:
         import mlflow

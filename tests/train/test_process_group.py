@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 
 from jobsdk.bootstrap import network
 from jobsdk.train import TrainError, barrier, destroy_process_group, init_process_group, interfaces
 
+pytestmark = pytest.mark.framework("torch")
 SCRIPT = Path(__file__).parent / "scripts/use_group.py"
 
 
@@ -49,6 +49,8 @@ def test_two_ranks(tmp_path: Path) -> None:
 
 
 def test_alone_a_group_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+
     barrier()
     init_process_group()
     assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (0, 1, "gloo")
@@ -64,6 +66,8 @@ def test_alone_a_group_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("method", ["env", "tcp"])
 def test_as_the_job_says(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+
     world(monkeypatch, WORLD_SIZE=1, MASTER_PORT=network.free_ports(1)[0], JOBSDK_TORCH_INIT_METHOD=method)
     monkeypatch.setenv("JOBSDK_TORCH_TIMEOUT_S", "77")
     init_process_group()
@@ -106,6 +110,8 @@ def test_who_does_not_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be(
     variables: dict[str, str], backend: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch.distributed as dist
+
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TrainError, match=said) as raised:
@@ -116,6 +122,8 @@ def test_what_cannot_be(
 
 @pytest.mark.parametrize("timeout", ["soon", -5, 0, float("nan"), float("inf"), []])
 def test_what_is_no_time(timeout: Any) -> None:
+    import torch.distributed as dist
+
     with pytest.raises(TrainError, match=r"timeout must be a number of seconds above 0, not .*\. Fix: 600"):
         init_process_group(timeout=timeout)
     with pytest.raises(TrainError, match=r"backend must be a name, not 5\. Fix: 'gloo'"):

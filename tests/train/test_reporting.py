@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy
 import pytest
-import torch
 
 from jobsdk.train import TrainError, get_metrics, report, reporting
 
@@ -34,7 +33,10 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda: [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.framework("torch")
 def test_numbers_of_all_kinds_and_the_rest_as_text(lines: Any) -> None:
+    import torch
+
     report(
         {
             "loss": 0.5, "count": 3, "is_best": True, "numpy": numpy.float32(0.25), "integer": numpy.int64(7),
