@@ -22,6 +22,7 @@ from jobsdk import MLClient, load_job
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
 
+TORCH = pytest.mark.framework("torch")
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "src_examples" / "cifar10"
 
@@ -113,25 +114,28 @@ def test_loader_runs_no_code_from_a_data_set(tmp_path: Path, cifar) -> None:
     assert not (tmp_path / "made").exists()
 
 
-def train(data: Path, folder: Path, epochs: int) -> str:
-    """One process alone, which needs the same three variables."""
+def train(data: Path, *trainings: tuple[Path, int]) -> list[str]:
+    """What one process alone, which needs the same three variables, says of each training: its folder and epochs."""
     environment = {**os.environ, "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
-    options = ["--data-dir", data, "--epochs", str(epochs), "--model-dir", folder, "--checkpoint-dir", folder]
+    lines = ["import runpy, sys", "sys.path.insert(0, '')"]
+    for folder, epochs in trainings:
+        folders = f"--data-dir {data} --model-dir {folder} --checkpoint-dir {folder}"
+        argv = f"train.py {folders} --epochs {epochs} --device cpu".split()
+        lines += [f"sys.argv = {argv}", "runpy.run_path('train.py', run_name='__main__')", "print('ended')"]
     done = subprocess.run(
-        [sys.executable, "train.py", *options, "--device", "cpu"],
+        [sys.executable, "-c", "\n".join(lines)],
         cwd=EXAMPLE,
         env=environment,
         check=True,
         stdout=subprocess.PIPE,
         text=True,
     )
-    return done.stdout
+    return done.stdout.split("ended\n")[:-1]
 
 
+@TORCH
 def test_training_goes_on_from_its_checkpoint(data: Path, tmp_path: Path) -> None:
-    whole = train(data, tmp_path / "whole", epochs=2)
-    train(data, tmp_path / "parts", epochs=1)
-    resumed = train(data, tmp_path / "parts", epochs=2)
+    whole, _, resumed = train(data, (tmp_path / "whole", 2), (tmp_path / "parts", 1), (tmp_path / "parts", 2))
     assert "rank 0 goes on from epoch 2" in resumed
     assert "epoch 1/2" not in resumed
     assert re.findall("weights .*", resumed) == re.findall("weights .*", whole)
@@ -179,6 +183,7 @@ def unbroken(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
         yield Training(run)
 
 
+@TORCH
 def test_training_on_two_nodes_of_two_processes(unbroken: Training) -> None:
     import torch
 
@@ -204,6 +209,7 @@ while (os.environ["RANK"], os.environ["JOBSDK_RESTART_COUNT"]) == ("3", "0"):
 """
 
 
+@TORCH
 def test_a_job_goes_on_after_a_killed_rank_to_the_weights_of_an_unbroken_one(
     data: Path, unbroken: Training, tmp_path: Path
 ) -> None:
