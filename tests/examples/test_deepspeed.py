@@ -90,8 +90,40 @@ def test_training_on_two_nodes(stage: int, launcher: str, processes: int, requir
     assert launched == [launcher == "deepspeed"] * 2
 
 
-def test_the_autotuner_searches_and_then_trains(require_deepspeed: str) -> None:
+#: Stands in for the training: it imports no framework, and leaves what DeepSpeed's engine would for the autotuner.
+_STAND_IN = """
+import base64, json, os, sys
+given = sys.argv[sys.argv.index("--deepspeed_config") + 1]
+text = open(given).read() if os.path.exists(given) else base64.urlsafe_b64decode(given)
+config = json.loads(text)
+settings = config.get("autotuning", {})
+rank, stage = os.environ["RANK"], config["zero_optimization"]["stage"]
+os.write(1, f"rank {rank} of {os.environ['WORLD_SIZE']} on cpu, ZeRO {stage}\\n".encode())
+if settings.get("enabled") and rank == "0":
+    if "model_info" in settings:
+        found = {"num_params": 76296, "trainable_num_params": 76296, "activation_mem_per_gpu": 1000}
+    else:
+        found = {"throughput": 1, "latency": 1, "FLOPS_per_gpu": 1}
+    with open(settings["model_info_path" if "model_info" in settings else "metric_path"], "w") as file:
+        json.dump(found, file)
+if not settings.get("enabled"):
+    epochs = int(sys.argv[sys.argv.index("--epochs") + 1])
+    for epoch in range(1, epochs + 1 if rank == "0" else 1):
+        os.write(1, f"epoch {epoch}/{epochs} loss {1 / epoch ** 2}\\n".encode())
+    os.write(1, f"rank {rank} weights {config['train_micro_batch_size_per_gpu']:x}\\n".encode())
+"""
+
+
+@pytest.mark.parametrize(
+    "training", ["stand-in", pytest.param("for real", marks=[pytest.mark.slow, pytest.mark.parity])]
+)
+def test_the_autotuner_searches_and_then_trains(training: str, require_deepspeed: str, tmp_path: Path) -> None:
     job = spec("autotuning", inputs__epochs=3, distribution__autotuning="run")
+    if training == "stand-in":
+        code = tmp_path / "code"
+        code.mkdir()
+        (code / "train.py").write_text(_STAND_IN)
+        job.code = str(code)
     job.distribution.config = {**job.distribution.config, "train_micro_batch_size_per_gpu": [16]}
     folder = run(job)
     report = json.loads((folder / "report.json").read_text())
