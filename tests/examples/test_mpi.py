@@ -93,6 +93,7 @@ def submitted(spec: str, *changes: dict[str, object]) -> tuple[dict[int, str], P
     return logs, run.folder.path / "outputs" / "model"
 
 
+@pytest.mark.framework("torch")
 def test_horovod_style_on_two_nodes_of_two_processes(openmpi: Mpi) -> None:
     import torch
 
