@@ -50,6 +50,13 @@ def found(pattern: str, log: str) -> list[str]:
     return re.findall(rf"^{pattern}$", log, re.MULTILINE)
 
 
+def store_of(done: Run) -> Any:
+    """MLflow's own client of a run's store."""
+    from mlflow import MlflowClient
+
+    return MlflowClient((done.folder.path / "mlruns").as_uri())
+
+
 def check_training(logs: dict[int, str], size: int) -> None:
     """Every rank says `rank R of SIZE steps N weights W`: each knows its place, and all ended with the same weights."""
     ends = [found(r"rank (\d+ of \d+) (steps \d+ weights \w{64})", log) for log in logs.values()]

@@ -7,6 +7,8 @@ import pytest
 from jobsdk import PyTorchDistribution
 from tests.frameworks.runs import check_losses, check_training, found, run
 
+pytestmark = pytest.mark.framework("torch")
+
 LOSS = r"epoch \d loss (\S+)"
 
 
@@ -21,8 +23,7 @@ def test_two_nodes_of_two_processes() -> None:
     assert [rank for rank, log in logs.items() if found(LOSS, log)] == [0, 2], "accelerator.print: once on each node"
 
 
-@pytest.mark.parametrize("distribution", [None, PyTorchDistribution()])
-def test_one_process(distribution: PyTorchDistribution | None) -> None:
-    _, logs = run("train_accelerate.py", distribution=distribution)
+def test_one_process_without_a_distribution() -> None:
+    _, logs = run("train_accelerate.py")
     check_training(logs, 1)
     check_losses(found(LOSS, logs[0]))

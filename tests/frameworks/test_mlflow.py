@@ -14,18 +14,17 @@ import pytest
 
 from jobsdk import MLClient, MpiDistribution, PyTorchDistribution, command
 from jobsdk.run import Run
-from tests.frameworks.runs import check_losses, check_training, found, run, start
+from tests.frameworks.runs import check_losses, found, run, start, store_of
 
+MLFLOW = pytest.mark.framework("mlflow")
 PAIR = PyTorchDistribution(process_count_per_instance=2)
 
 
 @pytest.fixture
 def open_store(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """MLflow's own client of a run's store."""
-    from mlflow import MlflowClient
-
+    """Gives MLflow's own client of a run's store."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    return lambda done: MlflowClient((done.folder.path / "mlruns").as_uri())
+    return store_of
 
 
 def show(done: Run, *options: str) -> str:
@@ -33,6 +32,7 @@ def show(done: Run, *options: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
+@MLFLOW
 def test_every_rank_logs_to_the_one_run(open_store: Any) -> None:
     done, logs = run("log_mlflow.py", distribution=PAIR, nodes=2, experiment_name="vision")
     assert [found(r"run (\S+)", log) for log in logs.values()] == [[done.name]] * 4
@@ -67,19 +67,14 @@ def test_every_rank_logs_to_the_one_run(open_store: Any) -> None:
     assert shown["train/loss"] == [point._asdict() for point in points]
 
 
+@MLFLOW
 def test_ranks_under_mpirun_log_to_the_run_as_well(require_mpirun: str) -> None:
     done, _ = run("log_mlflow.py", distribution=MpiDistribution(process_count_per_instance=2))
     assert Counter(point.value for point in done.metrics["accuracy"]) == {0.5: 2}
 
 
-def test_what_a_trainer_reports_to_mlflow_by_itself(open_store: Any) -> None:
-    done, logs = run("train_transformers.py", "--report-to mlflow", distribution=PAIR, nodes=2)
-    check_training(logs, 4)
-    check_losses([str(point.value) for point in done.metrics["loss"]])
-    stored = open_store(done).get_run(done.name)
-    assert (stored.info.status, stored.data.params["num_hidden_layers"]) == ("FINISHED", "2")
-
-
+@pytest.mark.framework("torch")
+@MLFLOW
 def test_autolog(open_store: Any) -> None:
     done, _ = run("autolog_mlflow.py", distribution=PAIR)
     (losses,) = (done.metrics[name] for name in done.metrics if name == "loss")
@@ -91,6 +86,7 @@ def test_autolog(open_store: Any) -> None:
     assert "model_summary.txt" in [file.path for file in client.list_artifacts(done.name)]
 
 
+@MLFLOW
 def test_a_script_that_starts_its_own_runs(open_store: Any) -> None:
     done, logs = run("log_mlflow_nested.py")
     assert found(r"searched in (\S+)", logs[0]) == [done.name]
@@ -105,6 +101,7 @@ def test_a_script_that_starts_its_own_runs(open_store: Any) -> None:
     assert list(done.metrics) == ["best"]
 
 
+@MLFLOW
 def test_a_run_that_failed_is_failed_in_the_store(open_store: Any) -> None:
     done = start("log_mlflow.py", environment_variables={"EXIT_CODE": "3"}).wait(timeout=280)
     assert (done.status, done.exit_code) == ("Failed", 3)
