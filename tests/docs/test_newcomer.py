@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.docs.snippets import ROOT
 
 
+@pytest.mark.slow
 def test_every_command_of_the_readme_works() -> None:
     argv = [sys.executable, str(ROOT / "scripts/newcomer.py"), "--here"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

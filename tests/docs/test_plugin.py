@@ -72,6 +72,7 @@ def workers(lab: Lab) -> Iterator[list[subprocess.Popen[bytes]]]:
         one.wait(200)
 
 
+@pytest.mark.slow  # pip builds the package
 def test_a_job_of_two_nodes_runs_on_two_workers(lab: Lab, workers: list[subprocess.Popen[bytes]]) -> None:
     wait_for(lambda: len(list(lab.spool.glob("*.worker"))) == 2)
     assert lab.jobsdk("compute", "check", "lab").count("ok ") == 2
@@ -83,6 +84,7 @@ def test_a_job_of_two_nodes_runs_on_two_workers(lab: Lab, workers: list[subproce
     lab.jobsdk("job", "create", "-f", "job.yml", "--name", "two", "--set", "command=exit 5", "--wait", code=5)
 
 
+@pytest.mark.slow  # pip builds the package
 def test_a_job_that_no_worker_has_taken_can_be_cancelled(lab: Lab) -> None:
     lab.jobsdk("job", "create", "-f", "job.yml", "--name", "waits")
     assert len(list(lab.spool.glob("waits.*.json"))) == 2
@@ -91,6 +93,7 @@ def test_a_job_that_no_worker_has_taken_can_be_cancelled(lab: Lab) -> None:
     assert not list(lab.spool.glob("*"))
 
 
+@pytest.mark.slow  # pip builds the package
 def test_a_running_job_is_cancelled_by_node_0(lab: Lab, workers: list[subprocess.Popen[bytes]]) -> None:
     lab.jobsdk("job", "create", "-f", "job.yml", "--name", "long", "--set", "command=sleep 600")
     wait_for(lambda: lab.events("long").count("rank_started") == 4)
@@ -98,6 +101,7 @@ def test_a_running_job_is_cancelled_by_node_0(lab: Lab, workers: list[subprocess
     lab.jobsdk("job", "wait", "long", code=130)
 
 
+@pytest.mark.slow  # pip builds the package
 def test_a_killed_worker_is_noticed(lab: Lab) -> None:
     argv = [sys.executable, "-m", "jobsdk_spool.worker", str(lab.spool), "127.0.0.1"]
     environ = {**os.environ, "PYTHONPATH": str(lab.packages)}
@@ -115,6 +119,7 @@ def test_the_page_shows_the_packages_own_entry_point() -> None:
     assert shown.text in (ROOT / "src_examples/compute_plugin/pyproject.toml").read_text()
 
 
+@pytest.mark.slow  # pip builds the package
 def test_what_cannot_be_is_told(lab: Lab) -> None:
     (lab.project / "computes.yml").write_text("computes: {lab: {type: spool, foldr: /x}}")
     lab.jobsdk("job", "create", "-f", "job.yml", code=2)

@@ -13,10 +13,13 @@ import pytest
 
 from tests.docs.snippets import ROOT, pages
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("mkdocs") is None and os.environ.get("JOBSDK_REQUIRE_ENGINES") != "1",
-    reason="mkdocs is not installed: pip install 'jobsdk[docs]'",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("mkdocs") is None and os.environ.get("JOBSDK_REQUIRE_ENGINES") != "1",
+        reason="mkdocs is not installed: pip install 'jobsdk[docs]'",
+    ),
+]
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:

@@ -77,6 +77,7 @@ def _job_of_readme() -> str:
 _COMMANDS = [line for line in lines() if line.page != "README.md" and elsewhere(COMMANDS, line.page, line.text) is None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", dict.fromkeys(line.page for line in _COMMANDS))
 def test_commands_do_what_they_say(page: str, tmp_path: Path) -> None:
     folder = project(page, tmp_path)

@@ -84,6 +84,7 @@ def page(notebook: tuple[bool, nbformat.NotebookNode, Path], chromium: str) -> I
         browser.close()
 
 
+@pytest.mark.framework("jupyter")
 def test_cards_in_a_browser(page: Page, notebook: tuple[bool, nbformat.NotebookNode, Path]) -> None:
     fails, _, _ = notebook
     job, explained, live, ended, wrong = page.locator(".jobsdk").all()
@@ -111,6 +112,7 @@ LAB = """.jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th { text-align: righ
 .jp-RenderedHTMLCommon tbody tr:nth-child(odd) { background: rgb(9, 9, 9); }"""
 
 
+@pytest.mark.framework("jupyter")
 def test_tables_are_ours_within_jupyterlab(page: Page) -> None:
     page.add_style_tag(content=LAB)
     explained = page.locator(".jobsdk").nth(1)
@@ -122,6 +124,7 @@ def test_tables_are_ours_within_jupyterlab(page: Page) -> None:
     assert cell.evaluate("cell => cell.parentElement.clientHeight") < 40, "a row is one line"
 
 
+@pytest.mark.framework("jupyter")
 def test_there_is_plain_text_everywhere(notebook: tuple[bool, nbformat.NotebookNode, Path]) -> None:
     _, content, _ = notebook
     for cell in content.cells:
