@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_a_run_is_cancelled(compute: str) -> None:
     run.cancel()
     run.wait(LONG)
     assert (run.status, run.folder.recorded_state().exit_code) == ("Canceled", 130)
-    assert not list(Path("/tmp").glob(f"jobsdk-{run.name}-*"))
+    assert not list(Path(tempfile.gettempdir()).glob(f"jobsdk-{run.name}-*"))
 
 
 def test_ranks_say_where_they_are() -> None:
@@ -108,7 +109,7 @@ def test_a_killed_driver_takes_its_nodes_with_it() -> None:
     os.kill(owner, signal.SIGKILL)
     run.wait(LONG)
     assert run.status == "Lost"
-    wait_for(lambda: not list(Path("/tmp").glob(f"jobsdk-{run.name}-*")))
+    wait_for(lambda: not list(Path(tempfile.gettempdir()).glob(f"jobsdk-{run.name}-*")))
     assert not processes.kill_run(str(run.folder.path))
 
 

@@ -54,8 +54,8 @@ def message(run: Run) -> str:
     return text
 
 
-def left_behind(run: Run) -> list[Path]:
-    return list(Path("/tmp").glob(f"jobsdk-{run.name}-*"))
+def left_behind(cluster: RayCluster, run: Run) -> list[Path]:
+    return list(cluster.temporary.glob(f"jobsdk-{run.name}-*"))
 
 
 # -- within a session --------------------------------------------------------------------------------------------------
@@ -166,23 +166,24 @@ def test_a_ray_of_the_runs_own(no_session: None, tmp_path: Path) -> None:
     assert lines(run)[0] == "0 of 4, 0 on 0: 0,1"
 
 
-def test_a_run_is_cancelled_by_another_process(no_session: None) -> None:
+def test_a_run_is_cancelled_by_another_process(no_session: None, cluster: RayCluster) -> None:
     run = two("exec sleep 600", "driver")
     wait_for(lambda: run.status == "Running")
+    assert len(left_behind(cluster, run)) == 2
     subprocess.run([sys.executable, "-m", "jobsdk", "job", "cancel", run.name], check=True, capture_output=True)
     run.wait(LONG)
     assert (run.status, run.exit_code) == ("Canceled", 130)
-    assert not left_behind(run)
+    assert not left_behind(cluster, run)
 
 
-def test_a_killed_driver_takes_its_nodes_with_it(no_session: None) -> None:
+def test_a_killed_driver_takes_its_nodes_with_it(no_session: None, cluster: RayCluster) -> None:
     run = two("exec sleep 600", "driver")
     wait_for(lambda: run.status == "Running")
     owner = run.folder.living_owner()
     assert owner is not None
     os.kill(owner, signal.SIGKILL)
     assert run.wait(LONG).status == "Lost"
-    wait_for(lambda: not left_behind(run))
+    wait_for(lambda: not left_behind(cluster, run))
 
 
 # -- by the job submission API -----------------------------------------------------------------------------------------
@@ -210,13 +211,13 @@ def test_a_submitted_run_is_followed_by_another_process() -> None:
     assert (run.folder.path / "outputs/default/1.txt").read_text() == "1\n"
 
 
-def test_a_submitted_run_is_cancelled_and_leaves_nothing() -> None:
+def test_a_submitted_run_is_cancelled_and_leaves_nothing(cluster: RayCluster) -> None:
     run = two("trap 'echo stopped; exit' TERM; echo up; while true; do sleep 0.1; done", "jobs")
     wait_for(lambda: run.status == "Running" and lines(run) == ["up"] * 2)
     run.cancel().wait(LONG)
     assert (run.status, run.exit_code) == ("Canceled", 130)
     assert [line.splitlines()[-1] for line in lines(run)] == ["stopped"] * 2
-    wait_for(lambda: not left_behind(run))
+    wait_for(lambda: not left_behind(cluster, run))
 
 
 def test_outputs_that_are_too_much_stay_there() -> None:
@@ -314,4 +315,4 @@ def test_a_lost_node_is_told(cluster: RayCluster) -> None:
     run.wait(LONG)
     assert run.status == "Lost"
     assert f"node {lost} (" in message(run)
-    wait_for(lambda: not left_behind(run))  # nobody waits for what the lost node takes away itself
+    wait_for(lambda: not left_behind(cluster, run))  # nobody waits for what the lost node takes away itself

@@ -22,12 +22,16 @@ from tests.needs import needs
 #: As devices are called that have no numbers. Each executor gets two of a worker's four.
 GPUS = ("GPU-11aa", "GPU-22bb", "MIG-33cc", "GPU-44dd")
 _REGISTERED = "Successfully registered with master"
+#: What a JVM takes to be up matters here, and not how fast it is after minutes: half the time of a processor.
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 #: Of every session: small, quiet, and to be reached from this machine alone.
 LOOPBACK: dict[str, object] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": _JVM,
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": _JVM,
     "spark.ui.enabled": False,
     "spark.ui.showConsoleProgress": False,
 }
@@ -56,6 +60,8 @@ class Cluster:
         self.home = spark_home()
         self.folder = folder
         self.python = bare_python(folder / "python")
+        self.temporary = folder / "tmp"  # where the workers and their executors keep temporary files
+        self.temporary.mkdir()
         self._started: list[subprocess.Popen[bytes]] = []
         master = self._start("Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         self.master = self._said(master, r"Starting Spark master at (spark://\S+)")
@@ -85,7 +91,9 @@ class Cluster:
         work = self.folder / f"{kind}-{len(self._started)}"
         own = {
             "SPARK_HOME": self.home, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_PUBLIC_DNS": "127.0.0.1",
-            "SPARK_DAEMON_MEMORY": "256m", "SPARK_WORKER_DIR": str(work), "SPARK_LOCAL_DIRS": str(work),
+            "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _JVM,
+            "SPARK_WORKER_DIR": str(work), "SPARK_LOCAL_DIRS": str(work),
+            "TMPDIR": str(self.temporary),
         }  # fmt: skip
         with open(log, "wb") as out:
             self._started.append(

@@ -68,16 +68,16 @@ def logs(run: Run) -> dict[int, str]:
     }
 
 
-def left_behind(run: Run) -> list[Path]:
-    return list(Path("/tmp").glob(f"jobsdk-{run.name}-*"))
+def left_behind(cluster: Cluster, run: Run) -> list[Path]:
+    return list(cluster.temporary.glob(f"jobsdk-{run.name}-*"))
 
 
 @pytest.mark.usefixtures("session")
-def test_a_collective_runs() -> None:
+def test_a_collective_runs(cluster: Cluster) -> None:
     run = check(job("sockets", 2, "lake"))
     (allocated,) = (event for event in run.folder.events() if event["event"] == "allocated")
     assert allocated["nodes"] == 2
-    assert not left_behind(run)
+    assert not left_behind(cluster, run)
 
 
 @pytest.mark.usefixtures("session")
@@ -106,13 +106,14 @@ def test_ranks_are_without_jobsdk_and_have_what_was_added_to_the_session(session
 
 
 @pytest.mark.usefixtures("session")
-def test_it_is_cancelled_from_another_process() -> None:
+def test_it_is_cancelled_from_another_process(cluster: Cluster) -> None:
     run = submit("exec sleep 600")
     wait_for(lambda: run.status == "Running")
+    assert len(left_behind(cluster, run)) == 2
     subprocess.run([sys.executable, "-m", "jobsdk", "job", "cancel", run.name], check=True)
     run.wait(200)
     assert (run.status, run.folder.recorded_state().exit_code) == ("Canceled", 130)
-    wait_for(lambda: not left_behind(run))
+    wait_for(lambda: not left_behind(cluster, run))
 
 
 @pytest.mark.usefixtures("session")
@@ -211,7 +212,7 @@ def test_a_lost_executor_ends_the_run(cluster: Cluster, session: Any) -> None:
     run.wait(200)
     assert run.status == "Lost"
     assert "its executor was lost" in str(run.folder.recorded_state().message)
-    wait_for(lambda: not left_behind(run))
+    wait_for(lambda: not left_behind(cluster, run))
 
 
 def is_of_node_0(pid: int, run: Run) -> bool:
