@@ -48,6 +48,7 @@ def started(tmp_path: Path, name: str, script: str, nodes: int, **more: Any) -> 
 # -- with Ray --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.framework("ray")
 def test_two_jobs_at_once_each_with_a_cluster_of_its_own(real: str, tmp_path: Path, files: Path) -> None:
     one = started(tmp_path, "one", "ray_all_nodes.py", 2, env={"code": 7}, ray={"include_dashboard": False})
     other = started(tmp_path, "other", "ray_all_nodes.py", 1, env={"code": 0, "until": tmp_path / "one/report.json"})
@@ -61,6 +62,7 @@ def test_two_jobs_at_once_each_with_a_cluster_of_its_own(real: str, tmp_path: Pa
     assert "Ray runtime started" not in one.log(0)
 
 
+@pytest.mark.framework("ray")
 def test_a_raylet_that_dies_is_told_and_a_restart_has_a_new_cluster(real: str, tmp_path: Path, files: Path) -> None:
     run = started(tmp_path, "run", "ray_killed.py", 2, restarts={**plan("")["restarts"], "max": 1})
     assert run.wait() == 0
@@ -72,6 +74,7 @@ def test_a_raylet_that_dies_is_told_and_a_restart_has_a_new_cluster(real: str, t
     assert processes_of(run.folder) == []
 
 
+@pytest.mark.framework("ray")
 def test_the_command_has_its_cluster_until_it_has_ended(real: str, tmp_path: Path, files: Path) -> None:
     run = started(tmp_path, "run", "ray_cancelled.py", 1, grace_s=120.0)
     run.until(lambda: run.events("first_output") and "waiting" in run.log(0))
@@ -81,6 +84,7 @@ def test_the_command_has_its_cluster_until_it_has_ended(real: str, tmp_path: Pat
     assert processes_of(run.folder) == []
 
 
+@pytest.mark.framework("ray")
 def test_ray_that_cannot_start_is_told(real: str, tmp_path: Path, files: Path) -> None:
     run = LocalRun(tmp_path / "run", plan("true", 1, ray(head_node_additional_args="--no-such-option")))
     assert run.wait() == 2
