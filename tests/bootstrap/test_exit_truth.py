@@ -107,7 +107,7 @@ def _rows() -> Iterator[Any]:
             yield pytest.param(fault, distribution, nodes, id=name, marks=[*engine, *framework])
 
 
-@pytest.mark.parametrize(("fault", "distribution", "nodes"), _rows())
+@pytest.mark.parametrize(("fault", "distribution", "nodes"), list(_rows()))
 def test_truth(
     tmp_path: Path, fault: Fault, distribution: str, nodes: int, may_leave_files: Callable[[], None]
 ) -> None:
