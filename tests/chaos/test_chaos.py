@@ -13,6 +13,7 @@ from tests.chaos.harness import run
 _ROWS = [pytest.param(fault, id=fault.name.replace(" ", "-"), marks=fault.marks) for fault in FAULTS]
 
 
+@pytest.mark.slow  # together; `test_exit_truth` has a fault of each kind for `make check`
 @pytest.mark.parametrize("fault", _ROWS)
 def test_the_card_says_what_happened(fault: Fault, tmp_path: Path) -> None:
     result = run(fault, tmp_path / "job")
