@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobsdk.job.findings import Path, Report, nearest
-from jobsdk.job.kinds import Anything, Flag, Integer, PathOrMapping, Rewrite, Text, TypeName
+from jobsdk.job.kinds import MOST_NODES, MOST_PROCESSES, Anything, Flag, Integer, PathOrMapping, Rewrite, Text, TypeName
 from jobsdk.job.model import Model, Tagged, field
 
 _PROCESSES = dict.fromkeys(
@@ -74,7 +74,9 @@ class Distribution(Model):
 
 
 def _processes() -> Any:
-    return field(Integer(1), default=None, doc="Processes on each node, usually one for each GPU. Not given: 1.")
+    return field(
+        Integer(1, MOST_PROCESSES), default=None, doc="Processes on each node, usually one for each GPU. Not given: 1."
+    )
 
 
 class PyTorchDistribution(Distribution, hints=_PROCESSES):
@@ -95,9 +97,9 @@ class TensorFlowDistribution(Distribution, hints=_TASKS):
     """Workers and parameter servers that find each other through TF_CONFIG, as Azure ML starts them."""
 
     type: str = field(TypeName("tensorflow", "tf", "tensor_flow", "tf_config"), default="tensorflow", doc="tensorflow")
-    parameter_server_count: int = field(Integer(0), default=0, doc="Parameter servers in the whole job.")
+    parameter_server_count: int = field(Integer(0, MOST_NODES), default=0, doc="Parameter servers in the whole job.")
     worker_count: int | None = field(
-        Integer(1),
+        Integer(1, MOST_NODES),
         default=None,
         doc="Workers in the whole job, at most one for each node. Not given: one for each node.",
     )

@@ -137,6 +137,10 @@ class LocalPath(Text):
         return rewrite(value) if rewrite and isinstance(value, str) and is_local(value) else value
 
 
+#: Far beyond any cluster: what is larger is a typo, and would take hours and gigabytes before it failed.
+MOST_NODES, MOST_PROCESSES, MOST_RANKS = 100_000, 10_000, 1_000_000
+
+
 class Integer(Kind):
     """A whole number from `minimum` to `maximum`: an int, 2.0, or text of exactly an int; neither 2.7 nor true."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobsdk.job.durations import Duration
 from jobsdk.job.findings import Path, Report
-from jobsdk.job.kinds import Integer, ListOf, PlainMapping, Rewrite, Schema, Text
+from jobsdk.job.kinds import MOST_NODES, Integer, ListOf, PlainMapping, Rewrite, Schema, Text
 from jobsdk.job.model import Model, field
 
 #: A smaller part of a GPU is nothing that a process could work with.
@@ -49,7 +49,7 @@ class JobResourceConfiguration(Model, hints=_HINTS):
     One that is written, if only as `{}` or `instance_count: 1`, stays written: Azure ML is sent what was given.
     """
 
-    instance_count: int = field(Integer(1), default=1, doc="Nodes of the job.")
+    instance_count: int = field(Integer(1, MOST_NODES), default=1, doc="Nodes of the job.")
     instance_type: str | None = field(
         Text(empty=False), default=None, doc="The kind of machine, in the compute's own words."
     )
@@ -62,7 +62,9 @@ class JobResourceConfiguration(Model, hints=_HINTS):
         default=None,
         doc="Shared memory of a container, as docker spells it: a number and b, k, m or g.",
     )
-    max_instance_count: int | None = field(Integer(1), default=None, doc="The most nodes that an elastic job may have.")
+    max_instance_count: int | None = field(
+        Integer(1, MOST_NODES), default=None, doc="The most nodes that an elastic job may have."
+    )
     docker_args: str | list[str] | None = field(
         ListOf(Text(), single=True), default=None, doc="Further arguments for `docker run`, as one text or a list."
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jobsdk.job import expressions
 from jobsdk.job.findings import Path, Report, nearest, show
 from jobsdk.job.io import VALUE_TYPES, Input, Output
+from jobsdk.job.kinds import MOST_RANKS
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
@@ -235,6 +236,18 @@ def ranks_are_started_once(job: CommandJob, report: Report) -> None:
     is_its_own = found in _OWN_LAUNCHERS.get(job.distribution.type, ()) and processes > 1
     say = report.error if is_its_own else report.warn
     say(("command",), message, fix, within=found, nth=text.count(found, 0, found.offset))
+
+
+@rule("distribution", "resources")
+def ranks_can_be_counted(job: CommandJob, report: Report) -> None:
+    """Nodes and processes have bounds of their own; so have all ranks together."""
+    nodes, each = job.resources.instance_count, getattr(job.distribution, "process_count_per_instance", None) or 1
+    if nodes * each > MOST_RANKS:
+        path = ("distribution", "process_count_per_instance")
+        message = (
+            f"the job would have {nodes * each} ranks ({nodes} nodes x {each}), and at most {MOST_RANKS} are possible"
+        )
+        report.error(path, message, "ask for fewer nodes, or for fewer processes on each")
 
 
 @rule("environment_variables.*")

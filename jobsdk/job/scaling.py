@@ -12,7 +12,7 @@ from typing import Any
 
 from jobsdk.job.durations import Duration
 from jobsdk.job.findings import Path, Report, show
-from jobsdk.job.kinds import INVALID, Flag, Integer, Kind, ListOf, MappingOf, Schema, Text, whole
+from jobsdk.job.kinds import INVALID, MOST_RANKS, Flag, Integer, Kind, ListOf, MappingOf, Schema, Text, whole
 from jobsdk.job.model import Model, field
 
 #: Names of resources that Ray itself knows. Every other name is that of a resource of a site's own.
@@ -42,7 +42,7 @@ class _Workers(Integer):
     """How many workers: Ray's pair for an elastic group and its 0 for local mode are refused with what to do."""
 
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__(1, MOST_RANKS)
 
     def structure(self, value: Any, path: Path, report: Report) -> Any:
         if isinstance(value, list | tuple):

@@ -90,7 +90,7 @@ def test_a_finding_as_text_and_as_a_record(tmp_path: Path) -> None:
     file = tmp_path / "job.yml"
     message = "must be at least 1, got 0"
     assert str(findings[0]._replace(file="job.yml")) == (
-        f"job.yml:3:19: error: resources.instance_count: {message}. Fix: write 1 or more"
+        f"job.yml:3:19: error: resources.instance_count: {message}. Fix: write a number from 1 to 100000"
     )
     assert findings[0].to_dict() == {
         "path": "resources.instance_count",
@@ -99,7 +99,7 @@ def test_a_finding_as_text_and_as_a_record(tmp_path: Path) -> None:
         "file": str(file),
         "severity": "error",
         "message": message,
-        "suggestion": "write 1 or more",
+        "suggestion": "write a number from 1 to 100000",
     }
     long = Finding("error", ("a" * 900, "b"), "m" * 900, "f" * 900, "/x" * 900, 1, 1)
     assert len(str(long)) <= 400
