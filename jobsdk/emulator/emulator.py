@@ -53,7 +53,7 @@ class Emulator:
         for fault in faults:
             self._faults.add(fault)
         self._log = RequestLog()
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings.make_folder(folder)
         self._settings = settings.load_or_make(folder, workspace)
 
     def run(self, on_ready: Callable[[dict[str, str]], None], *, until_eof: bool = False) -> None:

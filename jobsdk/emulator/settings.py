@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jobsdk.azureml.workspace import Workspace
+from jobsdk.bootstrap import private
 from jobsdk.emulator.certificates import write_private
 from jobsdk.errors import JobsdkError
 
@@ -55,6 +57,18 @@ class Settings:
             "workspaceblobstore": f"azureml-blobstore-{self.workspace_guid}",
             "workspaceartifactstore": "azureml",
         }
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of an emulator, which nobody else can read. Raises JobsdkError for one that holds other files."""
+    private.make_folder(str(folder))
+    if folder.stat().st_mode & 0o077:
+        if any(folder.iterdir()) and not (folder / _FILE).exists():
+            raise JobsdkError(
+                f"{folder} holds other files, and other users can read it. Fix: give another --folder, or chmod go= "
+                f"{shlex.quote(str(folder))}"
+            )
+        folder.chmod(private.FOLDER_MODE)
 
 
 def load_or_make(folder: Path, workspace: Workspace | None = None) -> Settings:

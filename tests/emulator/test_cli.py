@@ -56,6 +56,26 @@ def test_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 
 @emulates
+def test_a_folder_that_others_could_read_is_closed_or_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    folder.chmod(0o755)
+    with emulated(folder=folder):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o755)  # as an older version left it
+    with emulated(folder=folder):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    other = tmp_path / "other"
+    other.mkdir()
+    other.chmod(0o755)
+    (other / "notes.txt").touch()
+    words = "holds other files, and other users can read it. Fix: give another --folder, or chmod go="
+    with pytest.raises(JobsdkError, match=words), emulated(folder=other):
+        pass
+    assert stat.S_IMODE(other.stat().st_mode) == 0o755
+
+
+@emulates
 def test_start_in_the_foreground_until_it_is_interrupted(home: Path) -> None:
     process = subprocess.Popen(
         [*JOBSDK, "start", "--azurite", azurite()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
