@@ -3,6 +3,7 @@
 # make test   ruff, mypy and all tests; those whose engine is missing are skipped (scripts/install-engines.sh)
 # make parity the tests that `make test` leaves out, unless JOBSDK_PARITY=1: they run PySpark's TorchDistributor, Ray
 #             Train, torchrun and the like beside ours. What is expected of ours is tested without the peer in `make test`
+# make audit  bandit on the package's code, pip-audit on the packages it uses (AUDIT_ARGS="--require-service")
 # make docs   the tables of docs/reference anew, and the documentation site in site/; a warning is an error
 # make chaos  every fault of tests/chaos three times at random moments (CHAOS_ARGS="--rounds 1 --seed 7"): 10 minutes
 # make bench  all benchmarks, and docs/benchmarks.md from them: 12 minutes on an otherwise idle machine
@@ -19,16 +20,17 @@ PIP_ARGS ?=
 PYTEST_ARGS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
 CHECK_ARGS ?= --numprocesses 2 --dist worksteal
 CHAOS_ARGS ?= --rounds 3
+AUDIT_ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: demo check test parity lint docs chaos bench clean
+.PHONY: demo check test parity lint audit docs chaos bench clean
 
 demo: $(VENV)/installed-demo
 	$(BIN)/python scripts/demo.py
 
 # Thousands of processes import what is tested: it is compiled once, also where the environment says otherwise.
 check test parity: export PYTHONDONTWRITEBYTECODE =
-check: lint
+check: lint audit
 	$(BIN)/python -m pytest -m "not engine and not framework and not slow" $(CHECK_ARGS)
 
 test: lint
@@ -41,6 +43,9 @@ parity: $(VENV)/installed-dev
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+audit: $(VENV)/installed-dev
+	$(BIN)/python scripts/audit.py $(AUDIT_ARGS)
 
 docs: $(VENV)/installed-docs
 	$(BIN)/python scripts/reference.py

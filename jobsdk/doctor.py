@@ -47,7 +47,7 @@ def this_machine() -> list[Finding]:
     facts: dict[str, Any] = {}
 
     def general() -> Iterable[Finding]:
-        facts.update(machine.facts(sys.executable, [str(home()), "/tmp", os.getcwd()]))
+        facts.update(machine.facts(sys.executable, [str(home()), "/tmp", os.getcwd()]))  # nosec B108 # only looked at
         return diagnosis.of_machine(facts)
 
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [

@@ -14,7 +14,7 @@ class Autopsy:
     def __init__(self, plan: Mapping[str, Any], facts: contract.Facts) -> None:
         self._plan = plan
         self._facts = facts
-        self._watch = evidence.Watch([facts.run_dir, os.getcwd(), facts.inherited.get("TMPDIR", "/tmp")])
+        self._watch = evidence.Watch([facts.run_dir, os.getcwd(), facts.inherited.get("TMPDIR", "/tmp")])  # nosec B108 # only looked at
         self._groups: Dict[int, Optional[evidence.Group]] = {}
 
     def began(self, pid: int) -> None:

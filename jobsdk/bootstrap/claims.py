@@ -20,7 +20,7 @@ import stat
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-FOLDER = "/tmp/jobsdk-locks"
+FOLDER = "/tmp/jobsdk-locks"  # nosec B108 # all users share it, and it is judged before it is used
 #: The locks' file descriptors, for the bootstrap that a starting process hands them to.
 HELD = "JOBSDK_LOCKS"
 _PRIVATE = "~/.cache/jobsdk/locks"  # where FOLDER cannot be used
@@ -160,7 +160,7 @@ def _open(folder: int, name: str, make: bool) -> Optional[int]:
             os.close(file)
             continue
         if flags & os.O_CREAT:
-            os.fchmod(file, 0o666)  # whatever the umask: other users' runs are to see it
+            os.fchmod(file, 0o666)  # nosec B103 # whatever the umask: other users' runs are to see it
         return file
     try:
         owner = _user(os.stat(entry, dir_fd=folder, follow_symlinks=False).st_uid)
@@ -199,7 +199,7 @@ def _make_folder(path: str) -> None:
     finally:
         os.umask(mask)
     if path == FOLDER and not _is_for_all(os.lstat(path)):  # systems that make no folder sticky
-        os.chmod(path, 0o1777)
+        os.chmod(path, 0o1777)  # nosec B103 # as /tmp: all users put locks there, and none removes another's
 
 
 def _is_for_all(facts: os.stat_result) -> bool:

@@ -166,7 +166,7 @@ def listener(address: str, *ports: int) -> socket.socket:
 def own_address(listening: socket.socket) -> str:
     """Where a process of this machine reaches a listening socket of it."""
     address = plain(str(listening.getsockname()[0]))
-    return LOOPBACK if address in ("", "0.0.0.0", "::") else address
+    return LOOPBACK if address in ("", "0.0.0.0", "::") else address  # nosec B104 # nothing is bound here
 
 
 def interface_towards(address: str) -> Optional[str]:

@@ -126,7 +126,7 @@ class Member:
         """What this node is like."""
         contract = self._contract
         interface = network.interface_towards(contract.master)
-        facts = machine.facts(self._python, [contract.run_dir, "/tmp", os.getcwd()])
+        facts = machine.facts(self._python, [contract.run_dir, "/tmp", os.getcwd()])  # nosec B108 # only looked at
         return {
             "type": "here",
             "facts": facts,

@@ -55,7 +55,7 @@ def _address(address: str, node_rank: int) -> str:
 
 def folder(plan: Mapping[str, Any], token: bytes, inherited: Mapping[str, str]) -> str:
     """Where the nodes keep Ray's files: the same path on each, which nobody else knows before it is there."""
-    place = plan["environment"].get("RAY_TMPDIR") or inherited.get("RAY_TMPDIR") or "/tmp"
+    place = plan["environment"].get("RAY_TMPDIR") or inherited.get("RAY_TMPDIR") or "/tmp"  # nosec B108 # a 0700 folder in it
     return "%s/ray-%s" % (place.rstrip("/"), _derived(token, "folder")[:8])
 
 

@@ -102,7 +102,8 @@ class Starter:
     def _own_files(self, facts: contract.Facts) -> str:
         """On this machine, as MPI maps some of them into memory, and of no other start, not even of a killed one."""
         if not self._files and self._plan["distribution"]["type"] == "mpi":
-            place, name = launchers.chosen(self._plan, facts).get("TMPDIR") or "/tmp", os.urandom(8).hex()
+            place = launchers.chosen(self._plan, facts).get("TMPDIR") or "/tmp"  # nosec B108 # a 0700 folder in it
+            name = os.urandom(8).hex()
             self._files = "%s/jobsdk-mpi-%s" % (place, name)
             try:
                 os.makedirs(self._files, 0o700)

@@ -105,7 +105,8 @@ def read(file: Path, text: bytes | None = None) -> Mapping[str, Any]:
     import yaml
 
     try:
-        content = yaml.load(file.read_bytes() if text is None else text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        content = yaml.load(file.read_bytes() if text is None else text, loader)  # nosec B506 # both loaders are safe
     except (OSError, ValueError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)

@@ -105,7 +105,10 @@ class Carrier:
         target = folder / (unquote(urlsplit(address).path).rpartition("/")[2] or name)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer, target.open("wb") as file:
+            with (
+                urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer,  # nosec B310 # http and https only
+                target.open("wb") as file,
+            ):
                 shutil.copyfileobj(answer, file)
         except (OSError, urllib.error.URLError, ValueError) as error:
             raise Unreachable(f"The input {name} cannot be fetched from {uri.partition('?')[0]}: {error}") from None

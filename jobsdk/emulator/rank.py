@@ -66,7 +66,8 @@ def as_azure(environ: dict[str, str], job: dict[str, Any], here: str) -> dict[st
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
         job = json.load(file)
-    os.execvpe("bash", ["bash", "-c", job["command"]], as_azure(dict(os.environ), job, os.getcwd()))
+    environment = as_azure(dict(os.environ), job, os.getcwd())
+    os.execvpe("bash", ["bash", "-c", job["command"]], environment)  # nosec B606 # the job's own command
 
 
 if __name__ == "__main__":

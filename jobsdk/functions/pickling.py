@@ -158,7 +158,7 @@ def _revived() -> Callable[[Callable[..., Any], bytes], Any]:
         try:
             from jobsdk.functions import Function
 
-            return Function(fn, pickle.loads(options)) if options else fn
+            return Function(fn, pickle.loads(options)) if options else fn  # nosec B301 # within a pickle already
         except ImportError:
             return fn
 

@@ -84,7 +84,7 @@ class _Display:
                     shown = data
                     for handle in list(self._handles):
                         handle.update(data, raw=True)
-        except Exception:  # the run was deleted, or the kernel ends: the card stays as it was
+        except Exception:  # nosec B110 # the run was deleted, or the kernel ends: the card stays as it was
             pass
         finally:
             with _lock:

@@ -16,7 +16,7 @@ try:
 
     # A real-time signal: SIGUSR1 and SIGUSR2 are NCCL's, Slurm's and submitit's. A memory file: nothing is left behind.
     faulthandler.register(SIGRTMAX - 2, file=os.memfd_create("jobsdk-stacks"), all_threads=True, chain=False)
-except Exception:  # the job is worth more than its stacks
+except Exception:  # nosec B110 # the job is worth more than its stacks
     pass
 
 # What jobsdk offers to scripts, for where it is not installed: site-packages come first.
