@@ -158,3 +158,20 @@ def test_folders_that_were_there_stay_as_they_are(home: Path) -> None:
     run = RunFolder.create("r")
     assert stat.S_IMODE((home / "runs").stat().st_mode) == 0o755
     assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(("settings", "mode"), [({}, 0o755), ({"folder_mode": "0750"}, 0o750)])
+def test_containers_of_another_user_read_the_code_on_a_volume(
+    code: Path, tmp_path: Path, settings: dict[str, str], mode: int
+) -> None:
+    """Whatever the umask of who submits."""
+    from jobsdk.compute.kubernetes import code as kubernetes_code
+
+    os.umask(0o077)
+    volume = {"code_volume": {"here": str(tmp_path / "volume"), "path": "/code"}}
+    compute = computes.type_of("kubernetes")("k", {**volume, **settings})
+    folder_mode = compute.folder_mode if settings else kubernetes_code.MODE_ON_VOLUME
+    brought = kubernetes_code.bring(code, "volume", compute.settings, folder_mode)
+    copy = tmp_path / "volume" / Path(brought.facts["sent"]).name
+    assert stat.S_IMODE(copy.stat().st_mode) == stat.S_IMODE((copy / "tool.sh").stat().st_mode) == mode
+    assert stat.S_IMODE((copy / "pkg/a.py").stat().st_mode) == mode & 0o666
