@@ -1,5 +1,5 @@
 """What tests need: the markers `engine(name)`, `framework(name)`, `slow`, `root`, `gpu`, `cluster`, and their effects.
-(`parity` has none here: the Makefile leaves those tests out of `make test`, and .ci/run says when they run.)
+What is marked `parity` is `slow`; the Makefile leaves it out of `make test`, and .ci/run says when it runs.
 
 Most tests get their markers from the fixtures that they use (`_FIXTURES`); the others carry them. A test whose engine
 is missing is skipped, and one closing line says which engines were missing; JOBSDK_REQUIRE_ENGINES=1 makes each of them
@@ -67,6 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(mark)
         if _names(item, "engine"):
             item.keywords[_WITH_ENGINE] = True
+        if item.get_closest_marker("parity"):
+            item.add_marker(pytest.mark.slow)
         unknown = (_names(item, "engine") - set(engines.ENGINES)) | (_names(item, "framework") - engines.FRAMEWORKS)
         if unknown:
             raise pytest.UsageError(f"{item.nodeid}: {', '.join(sorted(unknown))} is not in tests/engines.py")

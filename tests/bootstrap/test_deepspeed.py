@@ -39,7 +39,7 @@ def main(argv):
 """
 
 
-@pytest.fixture(params=["as recorded", pytest.param("for real", marks=[pytest.mark.slow, pytest.mark.parity])])
+@pytest.fixture(params=["as recorded", pytest.param("for real", marks=pytest.mark.parity)])
 def searching(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """PYTHONPATH, with what stands in for DeepSpeed, which takes a minute to find nothing; or with DeepSpeed's own."""
     if request.param == "for real":

@@ -40,7 +40,6 @@ def test_a_process_finds_all_that_torchrun_is_known_to_set() -> None:
 
 
 @pytest.mark.framework("torch")
-@pytest.mark.slow
 @pytest.mark.parity
 def test_a_process_finds_all_that_torchrun_sets() -> None:
     (port,) = free_ports(1)

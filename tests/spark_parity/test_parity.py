@@ -40,7 +40,7 @@ class Distributor(NamedTuple):
     is_ours: bool
 
 
-@pytest.fixture(params=[pytest.param("theirs", marks=[pytest.mark.slow, pytest.mark.parity]), "ours"])
+@pytest.fixture(params=[pytest.param("theirs", marks=pytest.mark.parity), "ours"])
 def tested(request: pytest.FixtureRequest) -> Distributor:
     """Each of the two classes."""
     if request.param == "ours":
@@ -471,7 +471,6 @@ def test_our_example(spark: Any, tmp_path: Path) -> None:
 
 
 @row("the example, a function")
-@pytest.mark.slow
 @pytest.mark.parity
 def test_the_example(spark: Any, tmp_path: Path) -> None:
     ours = loss_of_the_example(IMPORT, tmp_path)
