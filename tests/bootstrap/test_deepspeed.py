@@ -39,7 +39,10 @@ def main(argv):
 """
 
 
-@pytest.fixture(params=["as recorded", pytest.param("for real", marks=pytest.mark.parity)])
+_REAL = [pytest.mark.parity, pytest.mark.framework("deepspeed"), pytest.mark.engine("compiler")]
+
+
+@pytest.fixture(params=["as recorded", pytest.param("for real", marks=_REAL)])
 def searching(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """PYTHONPATH, with what stands in for DeepSpeed, which takes a minute to find nothing; or with DeepSpeed's own."""
     if request.param == "for real":
