@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import hypothesis
 import pytest
 
 from jobsdk.bootstrap import procfs
@@ -29,6 +30,10 @@ from tests.needs import (  # noqa: F401 - pytest's hooks
     pytest_sessionfinish,
     pytest_terminal_summary,
 )
+
+# Examples that import something, or run beside others, take longer than any deadline.
+hypothesis.settings.register_profile("jobsdk", deadline=None)
+hypothesis.settings.load_profile("jobsdk")
 
 # Under nohup all processes would be born deaf to it, also those that are to end by it.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

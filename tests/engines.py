@@ -27,6 +27,9 @@ IMAGE = "localhost/jobsdk-node:1"
 #: What the tests import and pip installs with `make test`. Each is slow to start: `make check` leaves its tests out.
 FRAMEWORKS = frozenset({"torch", "tensorflow", "deepspeed", "mpi", "ray", "spark", "mlflow", "azure", "jupyter"})
 
+#: Engines that are features of the kernel.
+OF_KERNEL = frozenset({"cgroup"})
+
 
 class Engine(NamedTuple):
     """`programs` must be on PATH. `packages` are Debian's, by the first program that each brings."""

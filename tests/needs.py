@@ -45,7 +45,14 @@ _REQUIRED, _ABSENT = (os.environ.get(f"JOBSDK_{name}_ENGINES") == "1" for name i
 _SKIPPED = "engine missing: "  # how the reason begins
 _WITH_ENGINE = "with an engine"  # a keyword of tests; the marker's name is also that of a folder of tests
 
-_missing = functools.lru_cache(engines.missing)
+
+@functools.lru_cache
+def _missing(name: str) -> str:
+    """What an engine lacks. A feature of the kernel cannot be taken off PATH: it counts as absent where all must be."""
+    of_kernel = _ABSENT and name in engines.OF_KERNEL
+    return f"leave to use {name}" if of_kernel else engines.missing(name)
+
+
 _running: set[str] = set()  # the engines of the test that is running
 _wrongly: list[str] = []  # tests that should have been skipped, and others
 

@@ -17,6 +17,7 @@ from jobsdk import (
     Environment,
     Input,
     JobsdkError,
+    MLClient,
     UserIdentityConfiguration,
     ValidationError,
     command,
@@ -28,7 +29,6 @@ from jobsdk.azureml import body, hashes
 from jobsdk.azureml.git import git_properties
 from jobsdk.compute.azureml import AzureMlCompute
 from jobsdk.job.expressions import current, problems
-from jobsdk.plan import make_plan
 from tests.azureml import strategies
 from tests.azureml.captured import WORKSPACE, Captured
 
@@ -44,7 +44,7 @@ def _body(job: CommandJob, target: str | None = "gpu-cluster") -> dict[str, Any]
 
 def test_nothing_of_azure_is_imported() -> None:
     program = (
-        "import sys; from jobsdk import command; from jobsdk.azureml.body import rest_body\n"
+        "import sys; from jobsdk import MLClient, command; from jobsdk.azureml.body import rest_body\n"
         "from jobsdk.azureml.workspace import Workspace\n"
         "job = command(command='x', environment='a:1', code='.', services={'s': {'type': 'ssh'}})\n"
         "rest_body(job, Workspace('s', 'g', 'w'), target='c')\n"
@@ -195,12 +195,10 @@ def test_code_that_azure_ai_ml_refuses_is_refused_before(code: str, azure: Captu
     with pytest.raises(
         ValidationError, match=r"code: Azure ML takes no code from a (git repository|registry)\. Fix: give"
     ):
-        AzureMlCompute("c", WORKSPACE._asdict()).compile(job, make_plan(job, name="run"))
+        MLClient().jobs.compile(job, compute=AzureMlCompute("c", WORKSPACE._asdict()))
 
 
-@pytest.mark.parametrize(
-    ("timeout", "sent", "kept"), [(30.5, "PT30S", 30), ("1h", "PT1H", 3600), (0.5, "PT1S", 1)]
-)
+@pytest.mark.parametrize(("timeout", "sent", "kept"), [(30.5, "PT30S", 30), ("1h", "PT1H", 3600), (0.5, "PT1S", 1)])
 def test_a_timeout_is_whole_seconds_there(timeout: Any, sent: str, kept: int) -> None:
     job = _job(timeout=timeout)
     assert _body(job)["limits"] == {"timeout": sent, "jobLimitsType": "Command"}

@@ -177,6 +177,7 @@ def machines() -> Iterator[list[str]]:
         process.wait()
 
 
+@pytest.mark.engine("network")
 def test_a_node_whose_network_is_cut_is_found_lost_and_ends_by_itself(tmp_path: Path, machines: list[str]) -> None:
     one_each = {"type": "pytorch", "processes": 1, "launcher": "direct"}
     text = "echo $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME; exec sleep 600"

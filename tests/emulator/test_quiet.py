@@ -167,4 +167,3 @@ def test_clients_that_go_away_leave_no_noise(tmp_path: Path) -> None:
     assert (tmp_path / "errors").read_text() == ""
     for client in left:
         client.close()
-

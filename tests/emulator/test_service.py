@@ -241,7 +241,9 @@ def test_public_data_comes_from_where_it_is_mapped_to(tmp_path: Path) -> None:
             given = {"data": {"jobInputType": "uri_file", "uri": uri}}
             assert client.put_job(name, "cat ${{inputs.data}}", inputs=given)[0] == 201
             assert client.ended(name) == "Failed"
-            base = client.workspace.replace("https://management.azure.com", "https://eastus.api.azureml.ms/history/v1.0")
+            base = client.workspace.replace(
+                "https://management.azure.com", "https://eastus.api.azureml.ms/history/v1.0"
+            )
             assert says in client.ask("GET", f"{base}/runs/{name}/details")[1]["error"]["error"]["message"]
 
 

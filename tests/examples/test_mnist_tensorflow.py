@@ -272,9 +272,7 @@ model.fit("training")
 """
 
 
-@pytest.mark.parametrize(
-    "script", ["as recorded", pytest.param("for real", marks=[TENSORFLOW, pytest.mark.parity])]
-)
+@pytest.mark.parametrize("script", ["as recorded", pytest.param("for real", marks=[TENSORFLOW, pytest.mark.parity])])
 def test_fit_of_keras_3_fails_and_jobsdk_says_what_to_do(data: Path, tmp_path: Path, script: str) -> None:
     job = spec("mnist-keras", data, environment_variables={"TF_CPP_MIN_LOG_LEVEL": "2"})
     (warning,) = job.findings()

@@ -117,7 +117,7 @@ def test_cifar10_from_its_own_folder(compute: str, tmp_path: Path) -> None:
 @pytest.mark.framework("tensorflow")
 def test_mnist_tensorflow_from_the_repository(tmp_path: Path) -> None:
     notebook = Notebook(EXAMPLES / "mnist_tensorflow.ipynb", EPOCHS=3, IMAGES=1000, DATA=str(tmp_path / "data"))
-    assert notebook.cell("where").source == "COMPUTE = \"local\""
+    assert notebook.cell("where").source == 'COMPUTE = "local"'
     notebook.run(REPOSITORY)
     check(notebook)
     assert '"index": 1' in notebook.shown("tf-config")

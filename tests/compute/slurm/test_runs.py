@@ -410,7 +410,7 @@ def test_a_shared_folder_is_open_to_whom_folder_mode_says(
     shared, mode = tmp_path / "shared", int(folder_mode, 8)
     modes = {path: path.stat().st_mode & 0o7777 for path in (shared, *shared.rglob("*")) if not path.is_symlink()}
     assert {found for path, found in modes.items() if path.is_dir()} == {mode}
-    private = {"token", "secrets.json", "compute.json"}
+    private = {"token", "secrets.json", "secret-marks.json", "compute.json"}
     files = {path: found for path, found in modes.items() if path.is_file() and path.name not in private}
     assert {found for path, found in files.items() if path.name != "tool.sh"} == {of_file}
     assert {found for path, found in files.items() if path.name == "tool.sh"} == {mode & 0o777}
