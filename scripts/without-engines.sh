@@ -10,7 +10,7 @@ trap 'rm -rf "$bare"' EXIT
 link() {
     local program path
     for program in "$@"; do
-        path=$(command -v "$program") || continue # macOS lacks some
+        path=$(type -P "$program") || continue # macOS lacks some
         ln -s "$path" "$bare/$program"
     done
 }

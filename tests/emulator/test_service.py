@@ -207,6 +207,7 @@ def test_environments_that_azure_ml_offers_and_own_ones(client: Client, environm
     assert client.ended(name) == "Completed"
 
 
+@pytest.mark.engine("azurite")
 def test_public_data_comes_from_where_it_is_mapped_to(tmp_path: Path) -> None:
     account = "wasbs://datasets@public.invalid"
     (tmp_path / "mnist/sub").mkdir(parents=True)
