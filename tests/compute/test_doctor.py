@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jobsdk import doctor
 from jobsdk.bootstrap.diagnosis import OK
 from tests.compute.slurm.cluster import SlurmCluster
@@ -14,6 +16,7 @@ def looked_at(compute: str) -> doctor.Preflight:
     return doctor.run_preflight(compiled, lambda text: None)
 
 
+@pytest.mark.engine("slurm")
 def test_nodes_of_a_slurm_cluster(cluster: SlurmCluster) -> None:  # noqa: F811
     found = looked_at("cluster")
     assert not doctor.has_problem(found.findings), found.findings
@@ -22,6 +25,8 @@ def test_nodes_of_a_slurm_cluster(cluster: SlurmCluster) -> None:  # noqa: F811
     assert [one.level for one in found.findings if one.text.startswith("TCP between 2 nodes: ")] == [OK]
 
 
+@pytest.mark.engine("ssh")
+@pytest.mark.engine("network")
 def test_plain_machines_with_a_network_of_their_own(lab: Configure) -> None:  # noqa: F811
     found = looked_at("lab")
     assert not doctor.has_problem(found.findings), found.findings

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from jobsdk.emulator.process import Running, read
 from tests.bootstrap.runs import wait_for
 from tests.emulator.emulated import azurite
@@ -144,6 +146,7 @@ def started(folder: Path, errors: Path) -> Iterator[Running]:
         process.wait()
 
 
+@pytest.mark.engine("azurite")
 def test_clients_that_go_away_leave_no_noise(tmp_path: Path) -> None:
     ends: list[Callable[[socket.socket], None]] = [disconnect, reset, half_close]
     with started(tmp_path / "emulator", tmp_path / "errors") as running:

@@ -13,6 +13,7 @@ from jobsdk.compute.engine.hold import Hold, foreign
 from jobsdk.compute.engine.node import HeldNode
 from jobsdk.job.command import CommandJob
 from jobsdk.job.findings import Finding
+from jobsdk.placement import Placement
 from jobsdk.plan import Plan
 
 
@@ -20,10 +21,12 @@ class MachineCompute(EngineCompute):
     type: ClassVar[str] = "machine"
     settings_known: ClassVar = {"session": "whether this process drives its runs"}
 
-    def judge(self, job: CommandJob, plan: Plan, *, build_env: bool = False) -> Sequence[Finding]:
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> Sequence[Finding]:
         return []
 
-    def compile(self, job: CommandJob, plan: Plan, *, in_place: bool = False, build_env: bool = False) -> Spec:
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
         code = str(job.resolve(job.code)) if job.code is not None else None
         return {"compute": self.name, "type": self.type, "code": code}
 
