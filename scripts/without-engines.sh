@@ -14,7 +14,7 @@ link() {
         ln -s "$path" "$bare/$program"
     done
 }
-link sh bash dash git python3 make grep sed gawk awk mawk tar gzip find xargs ps mount umount unshare
+link sh bash dash git python3 make grep sed gawk awk mawk tar gzip find xargs ps hostname setsid flock mount umount unshare
 while read -r program; do link "${program##*/}"; done < <(dpkg --listfiles coreutils | grep -E '^(/usr)?/bin/[a-z]')
 
 export JOBSDK_WITHOUT_ENGINES=1 JOBSDK_ENGINES="$bare/none" PATH="$bare" PYTHONDONTWRITEBYTECODE=
