@@ -59,8 +59,8 @@ class JobOperations:
         `name` and `compute` (its name, or the compute itself) take the place of the job's own. `build_env` builds the
         job's environment where the compute does not by itself; `in_place` runs in the code folder instead of a private
         copy of it, where the compute can. With `refuse_outside_links` a symbolic link that leads out of the code folder
-        is an error; without it the link is followed, with a warning. `warn` is told each warning; without it they go to
-        the logger `jobsdk`. The job itself is not changed. Given a `Run`, its tags, properties, description and display
+        is an error; without it the link is followed, with a warning. `warn` receives each warning; by default they go
+        to the logger `jobsdk`. The job itself is not changed. Given a `Run`, its tags, properties, description and display
         name are kept.
 
         Raises ValidationError before anything is written, ComputeError, RunExists.

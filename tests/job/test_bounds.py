@@ -1,4 +1,4 @@
-"""The size of a job has bounds: a number with too many digits is a mistake, and is told at validation."""
+"""The size of a job has bounds: validation reports a number with too many digits."""
 
 from __future__ import annotations
 

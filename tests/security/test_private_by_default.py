@@ -25,7 +25,7 @@ OF_PROGRAMS = re.compile(r"outputs/default/.|__pycache__|checkpoints/")
 
 @pytest.fixture(autouse=True)
 def umask() -> Iterator[None]:
-    """The widest that there is."""
+    """The widest umask: it removes no permission."""
     before = os.umask(0)
     yield
     os.umask(before)

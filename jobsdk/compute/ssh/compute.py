@@ -126,11 +126,11 @@ class SshCompute(Compute):
         if build_env:
             message = f"cannot be built on the hosts of {self.name}"
             return [Finding("error", ("environment",), message, "set `python`, or `setup`, in the compute")]
-        heeded = () if machine is None else ("CPU", "memory", "accelerator_type")
+        supported = () if machine is None else ("CPU", "memory", "accelerator_type")
         found = [
             *job_rules.unheeded_fields(self.name, job),
             *job_rules.unheeded_outputs(self.name, job, plan),
-            *job_rules.unheeded_scaling(self.name, job, heeded),
+            *job_rules.unheeded_scaling(self.name, job, supported),
         ]
         if job.environment is not None:
             found.insert(0, Finding("warning", ("environment",), f"has no effect on the compute {self.name}"))
