@@ -64,7 +64,7 @@ def open_file(path: str, flags: int, *, executable: bool = False) -> int:
     mode &= 0o777 if executable else 0o666
     if not mode & 0o077:
         return os.open(path, flags, mode)
-    # The umask may remove permissions that the folder grants: create exclusively, and set the mode of new files only.
+    # The umask may remove permissions that the folder grants: create exclusively, and set the mode of new files.
     while True:
         if not flags & os.O_EXCL:
             try:
