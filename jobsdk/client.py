@@ -60,8 +60,8 @@ class JobOperations:
         job's environment where the compute does not by itself; `in_place` runs in the code folder instead of a private
         copy of it, where the compute can. With `refuse_outside_links` a symbolic link that leads out of the code folder
         is an error; without it the link is followed, with a warning. `warn` receives each warning; by default they go
-        to the logger `jobsdk`. The job itself is not changed. Given a `Run`, its tags, properties, description and display
-        name are kept.
+        to the logger `jobsdk`. The job itself is not changed. Given a `Run`, its tags, properties, description and
+        display name are kept.
 
         Raises ValidationError before anything is written, ComputeError, RunExists.
         """
