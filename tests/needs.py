@@ -42,6 +42,8 @@ _FIXTURES: dict[str, Sequence[pytest.MarkDecorator]] = {
     "whole_cluster": [engine("containers")],
 }
 _REQUIRED, _ABSENT = (os.environ.get(f"JOBSDK_{name}_ENGINES") == "1" for name in ("REQUIRE", "WITHOUT"))
+#: What says how the tests run. All of it is read when the tests are imported; jobs must not inherit it.
+_SETTINGS = ("JOBSDK_REQUIRE_ENGINES", "JOBSDK_WITHOUT_ENGINES", "JOBSDK_PARITY", "JOBSDK_ENGINES")
 _SKIPPED = "engine missing: "  # how the reason begins
 _WITH_ENGINE = "with an engine"  # a keyword of tests; the marker's name is also that of a folder of tests
 
@@ -68,6 +70,8 @@ def _is_heavy(item: pytest.Item) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before pytest selects by markers: give each test those of its fixtures."""
+    for name in _SETTINGS:
+        os.environ.pop(name, None)
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             for mark in _FIXTURES.get(fixture, ()):

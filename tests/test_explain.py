@@ -51,12 +51,6 @@ DISTRIBUTIONS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def no_settings_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one of jobsdk's names, and would be among those that are dropped."""
-    monkeypatch.delenv("JOBSDK_REQUIRE_ENGINES", raising=False)
-
-
 def make_job(distribution: Any, nodes: int, data: Path) -> CommandJob:
     return command(
         command="env -0 > ${{outputs.env}}/$RANK; cat ${{inputs.data}} > /dev/null; sleep 0.2",

@@ -21,6 +21,7 @@ TOO_FEW_CORES = (
     "a node takes {1} cores, and an executor of the session has {0}. Fix: a smaller cpus_per_node, or a larger "
     "spark.executor.cores of the session"
 )
+STOPPED = "the Spark session was stopped"
 _KNOWN = [
     _Known(
         re.compile(r"cores per executor \(=(\d+)\) has to be >= the (?:number of cpus per task|\S*) ?= ?(\d+)"),
@@ -69,8 +70,11 @@ _KNOWN = [
         re.compile(r"Python worker exited unexpectedly|was killed|TaskKilled"), "its Python worker was killed", True
     ),
     _Known(
-        re.compile(r"SparkContext was shut ?down|stopped SparkContext|Master removed our application:?[^\n]{0,100}"),
-        "the Spark session was stopped",
+        re.compile(
+            rf"SparkContext was shut ?down|stopped SparkContext|{STOPPED}|"
+            r"Master removed our application:?[^\n]{0,100}"
+        ),
+        STOPPED,
         True,
     ),
     _Known(

@@ -109,6 +109,14 @@ class ClassicStage(Stage):
         return {name.removeprefix(_OF_EXECUTORS) for name in self._conf if name.startswith(_OF_EXECUTORS)}
 
     def run(self, errand: Errand, nodes: int) -> None:
+        try:
+            self._run_tasks(errand, nodes)
+        except AttributeError as error:  # from PySpark, when another thread stops the session meanwhile
+            if self._context._jsc is None:
+                raise ComputeError(spark_errors.STOPPED) from error
+            raise
+
+    def _run_tasks(self, errand: Errand, nodes: int) -> None:
         self._context.setJobGroup(self._group, f"jobsdk run {self._run}", interruptOnCancel=True)
         rdd = self._context.parallelize(range(nodes), nodes)
         travel_by_value()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +12,7 @@ from jobsdk import Input, MLClient, MpiDistribution, PyTorchDistribution, comman
 from jobsdk import compute as computes
 from jobsdk.compute.spark import errors as spark_errors
 from jobsdk.compute.spark import settings as spark_settings
+from jobsdk.compute.spark.stage import ClassicStage
 from jobsdk.errors import ComputeError, ValidationError
 
 ENTRY: dict[str, Any] = {"type": "spark", "master": "spark://head:7077"}
@@ -137,6 +138,23 @@ def test_errors_of_spark_are_told_in_plain_words(text: str, words: str, at: int 
     assert end.at == at
     assert len(end.words) <= 400
     assert end.status == ("Lost" if end.kind == "node_lost" else "Failed")
+
+
+def test_a_session_that_another_thread_stops_is_named() -> None:
+    """PySpark forgets its JVM in `stop()`; what uses the context then raises AttributeError."""
+
+    class Stopped:
+        _jsc: Any = None
+
+        def setJobGroup(self, *_: Any, **__: Any) -> None:
+            self._jsc.setJobGroup()
+
+    stage = ClassicStage.__new__(ClassicStage)
+    stage._context, stage._group, stage._run = Stopped(), "g", "r"
+    with pytest.raises(ComputeError) as raised:
+        stage.run(cast("Any", None), 2)
+    end = spark_errors.ended(raised.value, {0: "host-a", 1: "host-b"})
+    assert (end.status, end.words) == ("Lost", spark_errors.STOPPED)
 
 
 @pytest.mark.parametrize(
