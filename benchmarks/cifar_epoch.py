@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import harness, launchers
 from benchmarks.harness import Figures, Row, Table
-from jobsdk.bootstrap.processes import cores
+from jobsdk.bootstrap.system.processes import cores
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "src_examples" / "cifar10"
 SCRIPT = harness.PROGRAMS / "train.py"

@@ -16,7 +16,7 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import NamedTuple
 
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap.system import processes
 
 PROGRAMS = Path(__file__).with_name("programs")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import launchers
 from benchmarks.harness import Table
-from jobsdk.bootstrap.processes import cores
+from jobsdk.bootstrap.system.processes import cores
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 #: All benchmarks, in the order of the page.

@@ -18,7 +18,8 @@ from statistics import median
 from benchmarks import harness
 from benchmarks.harness import Figures, Row, Table
 from jobsdk import PyTorchDistribution, command
-from jobsdk.bootstrap import layout, processes
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.system import processes
 from jobsdk.runs import RunFolder
 
 _NODES, _PROCESSES = 8, 8
@@ -37,8 +38,8 @@ def _folder(lines: int) -> RunFolder:
     for rank in range(ranks):
         run.append_event("rank_started", node=rank // _PROCESSES, rank=rank, pid=1)
         place = str(run.path), rank // _PROCESSES, rank
-        os.makedirs(os.path.dirname(layout.rank_log(*place)), exist_ok=True)
-        with open(layout.rank_log(*place), "w") as log, open(layout.times(*place), "w") as times:
+        os.makedirs(os.path.dirname(paths.rank_log(*place)), exist_ok=True)
+        with open(paths.rank_log(*place), "w") as log, open(paths.times(*place), "w") as times:
             for step in range(lines // ranks):
                 log.write(f"rank {rank} step {step} loss 0.12345 throughput 1234 images/s lr 0.001\n")
                 if step % 100 == 99:
@@ -103,7 +104,7 @@ def _open_bare(run: RunFolder) -> Figures:
 
 
 def _follow(run: RunFolder, count: int) -> Figures:
-    log, waits = layout.rank_log(str(run.path), 0, 0), []
+    log, waits = paths.rank_log(str(run.path), 0, 0), []
     with _page() as page:
         total = json.loads(page.get(f"/api/runs/{run.name}"))["lines"]
         headers = {"authorization": f"Bearer {page._token}"}
@@ -124,7 +125,7 @@ def _lines(news: bytes) -> int:
 
 
 def _follow_bare(run: RunFolder, count: int) -> Figures:
-    log, waits = layout.rank_log(str(run.path), 0, 0), []
+    log, waits = paths.rank_log(str(run.path), 0, 0), []
     tail = subprocess.Popen(["tail", "-n", "0", "-F", log], stdout=subprocess.PIPE, text=True)
     assert tail.stdout is not None
     ready = threading.Event()

@@ -9,9 +9,9 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobsdk.bootstrap.causes import traceback_tells
-from jobsdk.bootstrap.failure import plain
-from jobsdk.bootstrap.wording import ranges
+from jobsdk.bootstrap.failures.classify import traceback_tells
+from jobsdk.bootstrap.failures.tracebacks import plain
+from jobsdk.bootstrap.spec.text import ranges
 
 _LINES = 20
 _WIDTH = 200  # characters of a line

@@ -122,7 +122,7 @@ class JobOperations:
     def submit(self, compiled: Submission, warn: Warn) -> Run:
         """Start what `compile` gave. Raises JobsdkError, also for a secret that is not set here."""
         from jobsdk import kept
-        from jobsdk.bootstrap import plan_file
+        from jobsdk.bootstrap.spec import plan_file
         from jobsdk.recognition import keep_marks
         from jobsdk.sealing import complete
 
@@ -156,7 +156,7 @@ class JobOperations:
         except BaseException:
             import shutil
 
-            from jobsdk.bootstrap import processes
+            from jobsdk.bootstrap.system import processes
 
             processes.kill_run(str(folder.path))  # an interrupt may come when it has been started already
             shutil.rmtree(folder.path, ignore_errors=True)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsdk.bootstrap import private
+from jobsdk.bootstrap.system import private
 
 
 class Stamp(NamedTuple):

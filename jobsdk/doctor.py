@@ -14,8 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobsdk.bootstrap import diagnosis, machine, network, private
-from jobsdk.bootstrap.diagnosis import OK, PROBLEM, WARNING, Finding
+from jobsdk.bootstrap.preflight import diagnosis, machine
+from jobsdk.bootstrap.preflight.diagnosis import OK, PROBLEM, WARNING, Finding
+from jobsdk.bootstrap.spec import ranks
+from jobsdk.bootstrap.system import network, private
 
 if TYPE_CHECKING:
     from jobsdk.client import Submission, Warn
@@ -72,9 +74,9 @@ def this_machine() -> list[Finding]:
 
 def _nvidia(expected: bool) -> Iterator[Finding]:
     """What only nvidia-smi and the kernel's log tell: memory in use, and errors that were counted."""
-    from jobsdk.bootstrap import launchers
+    from jobsdk.bootstrap.launchers import base
 
-    program = launchers.find("nvidia-smi")
+    program = base.find("nvidia-smi")
     if program is None:
         if expected:
             yield Finding(WARNING, "gpus", "nvidia-smi is not on PATH", "install it to see the GPUs' memory and errors")
@@ -165,7 +167,7 @@ def _engines() -> Iterator[Finding]:
     from functools import partial
     from importlib import metadata
 
-    from jobsdk.bootstrap import launchers, mpirun
+    from jobsdk.bootstrap.launchers import base, mpirun
     from jobsdk.compute.environ import for_ranks
 
     path = for_ranks(os.environ)["PATH"]
@@ -175,14 +177,14 @@ def _engines() -> Iterator[Finding]:
         if program is not None:
             found.append(f"{words} {_number(program.version)} ({program.program})")
     for name, package in _PACKAGES.items():
-        program = launchers.find(name, path)
+        program = base.find(name, path)
         if program is not None:
             try:
                 version = " " + metadata.version(package)
             except metadata.PackageNotFoundError:
                 version = ""
             found.append(f"{name}{version} ({program})")
-    programs = {name: program for name in _PROGRAMS if (program := launchers.find(name, path))}
+    programs = {name: program for name in _PROGRAMS if (program := base.find(name, path))}
     answers = _ask({name: [program, *_PROGRAMS[name]] for name, program in programs.items()}, _PATIENCE)
     for name, program in programs.items():
         if answers[name] is None:
@@ -329,7 +331,6 @@ def plan_preflight(
     Raises ValidationError and ComputeError, as for the job itself.
     """
     from jobsdk import compute as computes
-    from jobsdk.bootstrap import contract
     from jobsdk.job import workers
     from jobsdk.plan import whole_plan
     from jobsdk.runs import generate_name
@@ -347,8 +348,8 @@ def plan_preflight(
     if nodes is not None:
         job.resources.instance_count = nodes
     real = whole_plan(job, name=job.name or "job")
-    each = max(len(contract.node_processes(real, node)) for node in range(min(real["nodes"], 64)))
-    gpus: int = contract.gpus_of(real, each)
+    each = max(len(ranks.node_processes(real, node)) for node in range(min(real["nodes"], 64)))
+    gpus: int = ranks.gpus_of(real, each)
 
     job.display_name = f"preflight of {job.display_name or job.name or 'a job'}"
     job.command, job.code, job.distribution, job.limits, job.preload = "jobsdk doctor", None, None, None, []
@@ -383,7 +384,7 @@ def run_preflight(compiled: Submission, warn: Warn) -> Preflight:
 
 
 def _result(run: Run) -> Preflight:
-    from jobsdk.bootstrap import preflight
+    from jobsdk.bootstrap.preflight import run as preflight
 
     result = _fetched(run)
     if result:
@@ -403,7 +404,7 @@ def _fetched(run: Run) -> dict[str, Any]:
     """The result that node 0 left among the run's outputs; empty where they cannot be had."""
     import json
 
-    from jobsdk.bootstrap import preflight
+    from jobsdk.bootstrap.preflight import run as preflight
     from jobsdk.errors import JobsdkError
 
     try:
@@ -416,7 +417,7 @@ def _fetched(run: Run) -> dict[str, Any]:
 
 def _log_of_node_0(run: Run) -> list[str]:
     """What it printed, which is the result in words: logs come from every compute."""
-    from jobsdk.bootstrap import layout
+    from jobsdk.bootstrap.spec import paths as layout
 
     try:
         return Path(layout.rank_log(str(run.folder.path), 0, 0)).read_text(errors="replace").splitlines()

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobsdk.bootstrap.extraction import LeftOut, Tree
+from jobsdk.bootstrap.transport.extraction import LeftOut, Tree
 from jobsdk.errors import JobsdkError
 from jobsdk.leavings import entries
 

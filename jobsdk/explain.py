@@ -10,8 +10,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from jobsdk.bootstrap import contract, fabric, layout
-from jobsdk.bootstrap.secrets import MASK
+from jobsdk.bootstrap.distributions import contract
+from jobsdk.bootstrap.spec import facts as facts_
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.spec import ranks as ranks_
+from jobsdk.bootstrap.spec.secrets import MASK
+from jobsdk.bootstrap.system import infiniband
 from jobsdk.plan import Plan
 from jobsdk.submission import Draft
 
@@ -73,7 +77,7 @@ class Explanation:
         self.dropped = list(dropped)
         self.scaling = scaling
         nodes = plan["nodes"]
-        facts = contract.Facts(
+        facts = facts_.Facts(
             addresses=_Each(lambda k: f"<address of node {k}>", nodes),
             ports=_Each(lambda k: _Each(lambda i: f"<free port {i} on node {k}>", 1 << 30), nodes),
             host_list="<address of node 0>" if nodes == 1 else f"<addresses of nodes 0-{nodes - 1}>",
@@ -84,31 +88,31 @@ class Explanation:
             run_dir=RUN_DIR,
             io_dir=RUN_DIR,
             ray="<folder of Ray's files>",
-            infiniband=fabric.UNKNOWN if nodes > 1 and fabric.expected(plan.get("network") or {}) else None,
+            infiniband=infiniband.UNKNOWN if nodes > 1 and infiniband.expected(plan.get("network") or {}) else None,
         )
         environment = {**plan["environment"], **dict.fromkeys(plan["secrets"], MASK)}
         self._contract = contract.Contract({**plan, "environment": environment}, facts)
-        self.command = layout.rendered(plan, RUN_DIR)
-        self.world_size = contract.world_size(plan)
+        self.command = paths.rendered(plan, RUN_DIR)
+        self.world_size = ranks_.world_size(plan)
 
     def __len__(self) -> int:
         return self.world_size
 
     def __iter__(self) -> Iterator[ExplainedProcess]:
-        return map(self._explained, contract.processes(self.plan))
+        return map(self._explained, ranks_.processes(self.plan))
 
     def __getitem__(self, rank: int) -> ExplainedProcess:
         """The process of a global rank. Raises IndexError if there is none."""
         if not 0 <= rank < self.world_size:
             raise IndexError(f"there is no rank {rank}: the job has ranks 0 to {self.world_size - 1}")
         is_uneven = self.plan["distribution"]["type"] == "tensorflow"
-        node = next(self._nodes_of(rank)) if is_uneven else contract.node_of(self.plan, rank)
-        return next(self._explained(p) for p in contract.node_processes(self.plan, node) if p.rank == rank)
+        node = next(self._nodes_of(rank)) if is_uneven else ranks_.node_of(self.plan, rank)
+        return next(self._explained(p) for p in ranks_.node_processes(self.plan, node) if p.rank == rank)
 
     def _nodes_of(self, rank: int) -> Iterator[int]:
-        return (process.node_rank for process in contract.processes(self.plan) if process.rank == rank)
+        return (process.node_rank for process in ranks_.processes(self.plan) if process.rank == rank)
 
-    def _explained(self, process: contract.Process) -> ExplainedProcess:
+    def _explained(self, process: ranks_.Process) -> ExplainedProcess:
         return ExplainedProcess(
             process.rank,
             process.node_rank,
@@ -202,7 +206,7 @@ def of_draft(draft: Draft, compute: str | None = None) -> Explanation:
     if target is None:  # it may be known where the job will be submitted
         return Explanation(plan, name, "cores of the node", _ELSEWHERE, scaling=scaling)
     if target.type == computes.LOCAL:
-        from jobsdk.bootstrap.processes import cores
+        from jobsdk.bootstrap.system.processes import cores
         from jobsdk.compute.environ import dropped, for_ranks
 
         each = max(1, cores() // plan["nodes"])

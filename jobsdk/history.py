@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobsdk import runs
-from jobsdk.bootstrap import private
+from jobsdk.bootstrap.system import private
 from jobsdk.runs import STATUSES, TERMINAL, RunFolder
 
 _BUSY = 30.0  # seconds that a writer waits for the others

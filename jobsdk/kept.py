@@ -6,7 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import private
+from jobsdk.bootstrap.spec import ranks
+from jobsdk.bootstrap.system import private
 from jobsdk.job.paths import working_directory
 from jobsdk.runs import RunFolder
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def facts(compiled: Submission) -> dict[str, Any]:
     """run.json: what an index of runs shows, and who submitted it."""
-    from jobsdk.bootstrap import contract, processes
+    from jobsdk.bootstrap.system import processes
     from jobsdk.job.secret_rules import without
 
     job, plan = without(compiled.job), compiled.plan
@@ -32,7 +33,7 @@ def facts(compiled: Submission) -> dict[str, Any]:
         "compute": compiled.compute.name,
         "distribution": plan["distribution"]["type"],
         "nodes": plan["nodes"],
-        "processes": contract.world_size(plan),
+        "processes": ranks.world_size(plan),
         "archived": False,
         "working_dir": compiled.spec.get("working_dir"),
         "command": job.command,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from jobsdk.bootstrap.extraction import NOT_REGULAR, LeftOut, stays_inside
+from jobsdk.bootstrap.transport.extraction import NOT_REGULAR, LeftOut, stays_inside
 
 
 class Entry(NamedTuple):

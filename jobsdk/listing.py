@@ -284,7 +284,7 @@ class _Walk:
 
     def _link(self, link: str, path: str, real: str) -> str:
         """The target to write for a link inside the tree: as it is, or made anew if it could lead out of a copy."""
-        from jobsdk.bootstrap.extraction import stays_inside
+        from jobsdk.bootstrap.transport.extraction import stays_inside
 
         text = os.readlink(link)
         if not stays_inside(path.count("/"), text):

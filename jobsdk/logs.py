@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from jobsdk.bootstrap import contract, layout
-from jobsdk.bootstrap.failure import plain
-from jobsdk.bootstrap.wording import duration_text
+from jobsdk.bootstrap.failures.tracebacks import plain
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.spec import ranks as ranks_
+from jobsdk.bootstrap.spec.text import duration_text
 from jobsdk.runs import STATUSES, EventReader, Pace, Refresh, RunFolder, State
 from jobsdk.terminal import blank, columns, painted
 from jobsdk.views.ranks import Ranks, counted
@@ -255,7 +256,7 @@ class Follower:
         plan, folder = self._run.plan(), str(self._run.path)
         if not plan:  # its submitter was killed before there was one
             return
-        size = contract.world_size(plan)
+        size = ranks_.world_size(plan)
         width = len(f"[rank {size - 1}]")
         chosen, settled = parse_ranks(self._view.ranks, size), self._view.terminal or self._view.settled
 
@@ -266,11 +267,11 @@ class Follower:
 
         if chosen is None and plan["distribution"]["launcher"] != "direct":
             for node in range(plan["nodes"]):
-                path = layout.launcher_log(folder, node, restart)
+                path = paths.launcher_log(folder, node, restart)
                 yield _File(path, None, prefix(f"[node {node}]", node), settled, self._shown.bytes)
-        for process in contract.processes(plan):
+        for process in ranks_.processes(plan):
             if chosen is None or process.rank in chosen:
-                path = layout.rank_log(folder, process.node_rank, process.rank, restart)
+                path = paths.rank_log(folder, process.node_rank, process.rank, restart)
                 start = prefix(f"[rank {process.rank}]", process.rank)
                 yield _File(path, process.rank, start, settled, self._shown.bytes)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jobsdk.bootstrap import exits
+from jobsdk.bootstrap.spec import exit_codes
 
 #: Variables of the contract. `<name>` stands for the name of an input or output.
 VARIABLES: Mapping[str, str] = {
@@ -188,19 +188,22 @@ FAILURES: Mapping[str, str] = {
 #: Exit codes of a run that are not the culprit's own.
 EXIT_CODES: Mapping[int, tuple[str, str]] = {
     0: ("Completed", "every rank has reported its end with code 0"),
-    exits.FAULT: ("Failed", "a fault of the bootstrap itself"),
-    exits.TIMED_OUT: ("TimedOut", "`limits.timeout` or `limits.hang_timeout` has passed"),
-    exits.LOST: ("Lost", "a node, or what supervised the run, was killed, fell silent or never came"),
-    exits.NOT_STARTED: ("Failed", "nothing could be started: an input that cannot be had, a launcher that is missing"),
-    exits.CANCELED: ("Canceled", "on request"),
-    exits.PREEMPTED: ("Preempted", "the scheduler took a node away"),
+    exit_codes.FAULT: ("Failed", "a fault of the bootstrap itself"),
+    exit_codes.TIMED_OUT: ("TimedOut", "`limits.timeout` or `limits.hang_timeout` has passed"),
+    exit_codes.LOST: ("Lost", "a node, or what supervised the run, was killed, fell silent or never came"),
+    exit_codes.NOT_STARTED: (
+        "Failed",
+        "nothing could be started: an input that cannot be had, a launcher that is missing",
+    ),
+    exit_codes.CANCELED: ("Canceled", "on request"),
+    exit_codes.PREEMPTED: ("Preempted", "the scheduler took a node away"),
 }
 #: Those of `jobsdk` itself, where there is no run whose code it could have.
 COMMAND_CODES: Mapping[int, str] = {
     0: "done",
     1: "`doctor`, `compute check`: something is not well",
     2: "wrong usage, a job that is not valid, or what could not be done: stderr says which",
-    exits.TIMED_OUT: "`job wait --timeout`: the run had not ended by then",
-    exits.CANCELED: "Ctrl-C",
+    exit_codes.TIMED_OUT: "`job wait --timeout`: the run had not ended by then",
+    exit_codes.CANCELED: "Ctrl-C",
     141: "whoever read its output has gone, as for any program in a pipe",
 }

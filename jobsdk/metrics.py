@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-from jobsdk.bootstrap import layout
-from jobsdk.bootstrap.metrics import EXPERIMENT_ID, files, others
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.spec.mlflow_store import EXPERIMENT_ID, files, others
 
 #: `milliseconds value step`, then perhaps a data set. What a full disk has cut short is no line.
 _LINE = re.compile(r"(\d+) (nan|[+-]?(?:inf|[\d.]+(?:e[+-]?\d+)?)) (-?\d+)[ \n]")
-_REPORTS = re.compile(re.escape(os.path.basename(layout.reports("", 0, 0))).replace("0", r"(\d+)(\.restart-\d+)?"))
+_REPORTS = re.compile(re.escape(os.path.basename(paths.reports("", 0, 0))).replace("0", r"(\d+)(\.restart-\d+)?"))
 _NO_NUMBERS = ("nan", "inf", "-inf")  # JSON has texts for them
 
 
@@ -36,7 +36,7 @@ def last(points: Iterable[Point]) -> Point:
 def read(run: str, run_dir: str) -> dict[str, list[Point]]:
     """Every metric of the job's run by name, with the points of all ranks in the order of time."""
     found: dict[str, list[Point]] = {}
-    for store in [layout.tracking_folder(run_dir, 0), *others(run_dir)]:
+    for store in [paths.tracking_folder(run_dir, 0), *others(run_dir)]:
         folder = f"{store}/{EXPERIMENT_ID}/{run}/metrics"
         for path in files(folder):
             with open(path, encoding="utf-8") as file:

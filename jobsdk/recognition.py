@@ -16,8 +16,8 @@ from operator import sub
 from pathlib import Path
 from typing import Any
 
-from jobsdk.bootstrap import plan_file, secrets
-from jobsdk.bootstrap.failure import plain
+from jobsdk.bootstrap.failures.tracebacks import plain
+from jobsdk.bootstrap.spec import plan_file, secrets
 from jobsdk.runs import RunFolder, locked
 
 _MARKS, _KEY = "secret-marks.json", "secret-marks.key"

@@ -209,7 +209,7 @@ class Run:
             raise error
         if not all_ranks:
             return outcome.value(self.folder, 0, trusted)
-        from jobsdk.bootstrap.contract import world_size
+        from jobsdk.bootstrap.spec.ranks import world_size
 
         return [outcome.value(self.folder, rank, trusted) for rank in range(world_size(self.folder.plan()))]
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import events as writing
-from jobsdk.bootstrap import exits, layout, metrics, plan_file, private, processes
+from jobsdk.bootstrap.spec import events as writing
+from jobsdk.bootstrap.spec import exit_codes, mlflow_store, plan_file
+from jobsdk.bootstrap.spec import paths as layout
+from jobsdk.bootstrap.system import private, processes
 from jobsdk.errors import ComputeError, JobsdkError, RunExists, RunNotFound
 
 #: The states in which a run can end.
@@ -246,7 +248,7 @@ class RunFolder:
 
     def write_private(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a new JSON file of the folder that only this user can read: it may hold passwords."""
-        from jobsdk.bootstrap import plan_file
+        from jobsdk.bootstrap.spec import plan_file
 
         plan_file.write_private(str(self.path / name), json.dumps(content, indent=1) + "\n")
 
@@ -302,7 +304,7 @@ class RunFolder:
                             "t": time.time(),
                             "event": "ended",
                             "status": "Lost",
-                            "exit_code": exits.LOST,
+                            "exit_code": exit_codes.LOST,
                             "message": message,
                         }
                     ]
@@ -360,15 +362,15 @@ class RunFolder:
                 return
             report = self.report()
             if not report:
-                status, code = "Lost", exits.LOST
+                status, code = "Lost", exit_codes.LOST
                 message = "the run's supervisor was killed; what it had started was ended"
                 if cancelled:
-                    status, code, message = "Canceled", exits.CANCELED, "cancelled on request"
+                    status, code, message = "Canceled", exit_codes.CANCELED, "cancelled on request"
                 report = {
                     "run": self.name, "status": status, "exit_code": code, "message": message, "cause": None,
                     "ranks": [], "started": None, "ended": time.time(),
                 }  # fmt: skip
-                metrics.finish(self.name, str(self.path), status, report["ended"])
+                mlflow_store.finish(self.name, str(self.path), status, report["ended"])
                 self.write_json("report.json", report)
             plan_file.forget_secrets(str(self.path))
             self.append_event(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import layout, secrets
+from jobsdk.bootstrap.spec import paths, secrets
 from jobsdk.job import secret_rules
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _without(plan: dict[str, Any], redactor: secrets.Redactor) -> dict[str, Any]
         if "literal" in given:
             return {"literal": redactor.text(given["literal"])}
         uri = given["uri"]
-        return {**given, "uri": redactor.text(uri)} if uri is not None and layout.is_remote(uri) else given
+        return {**given, "uri": redactor.text(uri)} if uri is not None and paths.is_remote(uri) else given
 
     distribution = plan["distribution"]
     if isinstance(distribution.get("config"), dict):

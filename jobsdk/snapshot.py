@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import private
+from jobsdk.bootstrap.system import private
 from jobsdk.digests import Digests, Stamp
 from jobsdk.errors import JobsdkError
 from jobsdk.listing import File, Listing, scan

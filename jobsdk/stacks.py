@@ -7,7 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import private, processes, procfs
+from jobsdk.bootstrap.system import private, processes, procfs
 from jobsdk.errors import JobsdkError
 from jobsdk.runs import RunFolder
 

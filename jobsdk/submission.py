@@ -40,7 +40,7 @@ class Submission(NamedTuple):
     @property
     def native(self) -> Spec:
         """`spec` as it is stored and shown, without what looks like a secret: a password in a package index's URL."""
-        from jobsdk.bootstrap.secrets import Redactor
+        from jobsdk.bootstrap.spec.secrets import Redactor
 
         spec: Spec = Redactor().data(self.spec)
         return spec

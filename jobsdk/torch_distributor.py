@@ -240,7 +240,7 @@ def _setting(name: str, default: str) -> str:
 def _gpus_here() -> list[str]:
     """The ids of the GPUs that processes started here may use: those that Spark has given to the session of this
     process, else all."""
-    from jobsdk.bootstrap import processes
+    from jobsdk.bootstrap.system import processes
     from jobsdk.compute.spark import session as spark_session
 
     visible = processes.visible_gpus(os.environ)

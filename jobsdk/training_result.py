@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import layout
+from jobsdk.bootstrap.spec import paths, ranks
 from jobsdk.errors import ComputeError
 
 if TYPE_CHECKING:
@@ -88,13 +88,12 @@ def of(run: Run) -> Result:
 
 def _lines(run: Run) -> list[dict[str, Any]]:
     """The reports of all ranks, of all starts of the job, in the order in which they were made."""
-    from jobsdk.bootstrap import contract
 
     folder, plan = str(run.folder.path), run.folder.plan()
     found = []
     for restart in range(run.folder.recorded_state().restarts + 1):
-        for rank in range(contract.world_size(plan)):
-            path = layout.reports(folder, contract.node_of(plan, rank), rank, restart)
+        for rank in range(ranks.world_size(plan)):
+            path = paths.reports(folder, ranks.node_of(plan, rank), rank, restart)
             if os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
                     found += [json.loads(line) for line in file if line.endswith("\n")]

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from jobsdk.bootstrap.spec import facts, ranks
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from jobsdk import compute as computes  # noqa: E402
 from jobsdk import meanings  # noqa: E402
-from jobsdk.bootstrap import contract, known_errors  # noqa: E402
-from jobsdk.bootstrap.restarts import LASTING  # noqa: E402
+from jobsdk.bootstrap.coordinator.restarts import LASTING  # noqa: E402
+from jobsdk.bootstrap.distributions import contract
+from jobsdk.bootstrap.failures import known_errors  # noqa: E402
 from jobsdk.compute.base import COMMON  # noqa: E402
 from jobsdk.job.command import CommandJob, command  # noqa: E402
 from jobsdk.job.distribution import DISTRIBUTIONS  # noqa: E402
@@ -59,11 +62,11 @@ def plan_of(options: Mapping[str, Any], nodes: int) -> Plan:
     return make_plan(command(command="python train.py", instance_count=nodes, **_DATA, **options), name=RUN)
 
 
-def facts_of(nodes: int, inherited: Mapping[str, str] = INHERITED) -> contract.Facts:
+def facts_of(nodes: int, inherited: Mapping[str, str] = INHERITED) -> facts.Facts:
     """What two machines would say of themselves."""
     addresses = [f"10.0.0.{4 + node}" for node in range(nodes)]
     ports = [[29400 + index for index in range(4)]] * nodes
-    return contract.Facts(
+    return facts.Facts(
         addresses=addresses, ports=ports, host_list=",".join(addresses), cores=16, interface="eth0", gpus=["0", "1"],
         inherited=inherited, run_dir=RUN_DIR, io_dir=RUN_DIR, ray="/tmp/ray-x1",
     )  # fmt: skip
@@ -74,7 +77,7 @@ def set_by(options: Mapping[str, Any], nodes: int, inherited: Mapping[str, str] 
     plan = plan_of(options, nodes)
     applied = contract.Contract(plan, facts_of(nodes, inherited))
     found: dict[str, str] = {}
-    for process in contract.processes(plan):
+    for process in ranks.processes(plan):
         found.update(applied.environment(process))
     return {name.replace("_name", "_<name>") if name.startswith("AZURE_ML_") else name: found[name] for name in found}
 
@@ -139,7 +142,7 @@ def failure_classes() -> str:
         "Classes of failures",
         "`cause.class` in `report.json` and in `JobFailed.report`; `retry_on` and `never_retry_on` take these names. A "
         "failure that is a victim of another is never the cause while that one is known. What each is known by is in "
-        "`jobsdk/bootstrap/known_errors.py`; see [when a job fails](../failures.md).",
+        "`jobsdk/bootstrap/failures/known_errors.py`; see [when a job fails](../failures.md).",
         "Started again: *yes*, as often as `max_restarts` allows; *if named* in `retry_on`, as it would fail again in "
         "the same way; *preemption*, as often as `max_preemptions` allows.",
         _table(("class", "what it is", "started again", "victim", "advice"), rows),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import hypothesis
 import pytest
 
-from jobsdk.bootstrap import procfs
+from jobsdk.bootstrap.system import procfs
 from tests import engines
 from tests.bootstrap.runs import carrying
 from tests.extensions import compiled

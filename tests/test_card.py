@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from jobsdk import card
-from jobsdk.bootstrap import causes, failure
+from jobsdk.bootstrap.failures import classify, tracebacks
 from tests.bootstrap.endings import python, raised, said
 from tests.bootstrap.runs import LocalRun, plan
 
 
 def report(one: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The report of a job of which this was the first failure."""
-    verdict = causes.judge(one)
+    verdict = classify.judge(one)
     cause = {
         "host": "gpu-b", "pid": 4242, "time": 1795298489.5943, "ranks": [3], "evidence": {},
         **one, "class": verdict["class"], "message": f"rank 3 on node 1 {verdict['words']}",
@@ -32,7 +32,7 @@ def report(one: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def fits(lines: list[str]) -> bool:
-    return len(lines) <= 20 and all(len(line) <= 200 and failure.plain(line) == line for line in lines)
+    return len(lines) <= 20 and all(len(line) <= 200 and tracebacks.plain(line) == line for line in lines)
 
 
 def test_a_whole_card() -> None:
@@ -79,7 +79,7 @@ def test_the_users_frames_are_kept_before_a_librarys(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(code)
     with (tmp_path / "log").open("wb") as log:
         subprocess.run([sys.executable, str(tmp_path / "train.py")], stderr=log, check=False)
-    one = {**raised(""), **failure.last_words(str(tmp_path / "log"))}
+    one = {**raised(""), **tracebacks.last_words(str(tmp_path / "log"))}
     assert len(one["traceback"].split("\n")) > 40
     lines = card.render(report(one), "r")
     assert fits(lines)
@@ -101,7 +101,7 @@ def test_of_chained_exceptions_the_last_and_what_began_it(tmp_path: Path) -> Non
 
 
 def test_a_group_of_exceptions_without_the_frames_of_libraries() -> None:
-    words = failure.last_words(str(Path(__file__).parent / "bootstrap/files/exception_group.txt"))
+    words = tracebacks.last_words(str(Path(__file__).parent / "bootstrap/files/exception_group.txt"))
     lines = card.render(report({**raised(""), **words}), "r")
     assert fits(lines)
     assert "    | ValueError: 2" in lines
@@ -136,7 +136,7 @@ def test_what_the_user_wrote_cannot_move_the_cursor() -> None:
     one = raised("ValueError: \x1b[2J\x07bad\x9b\u202e", host="\x1b]0;x\x07gpu")
     one["traceback"] += "\n\x1b[31mred\r"
     text = card.text(report(one), "r")
-    assert failure.plain(text) == text
+    assert tracebacks.plain(text) == text
     assert "bad" in text
 
 

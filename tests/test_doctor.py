@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from jobsdk import command, doctor
-from jobsdk.bootstrap import machine
-from jobsdk.bootstrap.diagnosis import OK, PROBLEM, WARNING, Finding
+from jobsdk.bootstrap.preflight import machine
+from jobsdk.bootstrap.preflight.diagnosis import OK, PROBLEM, WARNING, Finding
 from jobsdk.compute.local import LocalCompute
 from jobsdk.errors import ComputeError, ValidationError
 from tests.bootstrap.runs import wait_for
@@ -170,7 +170,7 @@ def test_processes_that_outlived_their_supervisor(tmp_path: Path, home: Path) ->
 
 
 def _start(pid: int) -> int:
-    from jobsdk.bootstrap import processes
+    from jobsdk.bootstrap.system import processes
 
     found = processes.start_time(pid)
     assert found is not None

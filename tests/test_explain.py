@@ -27,8 +27,11 @@ from jobsdk import (
     command,
 )
 from jobsdk import compute as computes
-from jobsdk.bootstrap import contract, fabric, layout, plan_file, processes, ray_cluster
-from jobsdk.bootstrap.facts import facts_of
+from jobsdk.bootstrap.agent.facts import facts_of
+from jobsdk.bootstrap.distributions import contract, ray
+from jobsdk.bootstrap.spec import paths, plan_file
+from jobsdk.bootstrap.spec import ranks as ranks_
+from jobsdk.bootstrap.system import infiniband, processes
 from jobsdk.compute.environ import for_ranks
 from jobsdk.errors import ValidationError
 from jobsdk.job.command import CommandJob
@@ -260,19 +263,19 @@ def test_any_job_has_the_environment_that_explain_showed(
         reject()  # the compute has no room for it, or fields clash
     shown = job.explain()
     plan = plan_file.read(str(run.folder.path))
-    ranks = list(contract.processes(plan))
+    ranks = list(ranks_.processes(plan))
     assert [(one.rank, one.node_rank, one.local_rank, one.role) for one in shown] == [
         (one.rank, one.node_rank, one.local_rank, one.role) for one in ranks
     ]
     network = plan.get("network") or {}
-    devices = ["mlx5_0"] if has_infiniband else [] if fabric.expected(network) else None
+    devices = ["mlx5_0"] if has_infiniband else [] if infiniband.expected(network) else None
     start = {
         "addresses": [f"127.0.0.{node + 1}" for node in range(plan["nodes"])],
-        "ports": [list(range(20000, 20000 + ray_cluster.PORTS + 16))] * plan["nodes"],
+        "ports": [list(range(20000, 20000 + ray.PORTS + 16))] * plan["nodes"],
         "restart": 0,
         "cores": 16,
         "gpus": [f"GPU-{k}" for k in range(64)],
-        "infiniband": fabric.agree(network, [devices] * plan["nodes"], "abcdefghijkl").devices,
+        "infiniband": infiniband.agree(network, [devices] * plan["nodes"], "abcdefghijkl").devices,
     }
     inherited = {name: f"/nodes/{name}" for name in run.target.inherited}
     if entry["type"] == "local":
@@ -289,4 +292,4 @@ def test_any_job_has_the_environment_that_explain_showed(
             assert as_pattern(value).fullmatch(actual[name]), f"{name}: {actual[name]!r}, shown {value!r}"
         secrets = {"MY_TOKEN": SECRET, "FROM_SHELL": "open sesame"}
         assert {name: actual[name] for name in plan["secrets"]} == {name: secrets[name] for name in plan["secrets"]}
-        assert as_pattern(expected.command).fullmatch(layout.rendered(plan, facts.io_dir))
+        assert as_pattern(expected.command).fullmatch(paths.rendered(plan, facts.io_dir))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from jobsdk import MLClient, PyTorchDistribution, command
-from jobsdk.bootstrap import layout
-from jobsdk.bootstrap import metrics as store
+from jobsdk.bootstrap.spec import mlflow_store as store
+from jobsdk.bootstrap.spec import paths
 from jobsdk.metrics import Point, Row, Table, last, read
 from jobsdk.run import Run
 from tests.bootstrap.runs import plan
@@ -80,7 +80,7 @@ def test_on_the_command_line(run: Run, jobsdk: Jobsdk) -> None:  # noqa: F811
 def test_reports_and_mlflow_together(tmp_path: Path) -> None:
     store.prepare(plan("x"), str(tmp_path), [0])
     (tmp_path / "mlruns/0/run/metrics/loss").write_text("2000 0.5 1\n")
-    path = Path(layout.reports(str(tmp_path), 1, 3, restart=2))
+    path = Path(paths.reports(str(tmp_path), 1, 3, restart=2))
     path.parent.mkdir(parents=True)
     path.write_text('{"t":1.0,"rank":3,"step":0,"metrics":{"loss":2,"other":1},"checkpoint":null}\n')
     (path.parent / "rank-3.log").write_text('{"t":1.0,"rank":3,"step":0,"metrics":{"printed":2}}\n')

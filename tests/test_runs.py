@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobsdk import runs
-from jobsdk.bootstrap.processes import start_time
+from jobsdk.bootstrap.system.processes import start_time
 from jobsdk.errors import RunExists, RunNotFound
 from jobsdk.runs import EventReader, RunFolder, State, generate_name
 from tests.bootstrap.runs import processes_of, wait_for

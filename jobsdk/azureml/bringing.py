@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobsdk.azureml import following
 from jobsdk.azureml.connection import Connection
-from jobsdk.bootstrap import azureml_node, contract, secrets
+from jobsdk.bootstrap.agent import azureml_node
+from jobsdk.bootstrap.spec import ranks, secrets
 from jobsdk.errors import JobsdkError, RunExists, RunNotFound
 from jobsdk.runs import RunFolder, runs_folder
 
@@ -147,7 +148,7 @@ def _facts(job: Mapping[str, Any], plan: Mapping[str, Any], compute: str) -> dic
         "compute": compute,
         "distribution": plan["distribution"]["type"],
         "nodes": plan["nodes"],
-        "processes": contract.world_size(dict(plan)),
+        "processes": ranks.world_size(dict(plan)),
         "archived": bool(properties.get("isArchived")),
         "command": properties.get("command"),
         "host": os.uname().nodename,

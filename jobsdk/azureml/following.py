@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 
 from jobsdk.azureml.connection import Blob, Connection
 from jobsdk.azureml.failures import AzureError
-from jobsdk.bootstrap import contract, events, exits, layout, private, restarts, unled
+from jobsdk.bootstrap.coordinator import restarts
+from jobsdk.bootstrap.failures import fallback_report
+from jobsdk.bootstrap.spec import events, exit_codes, paths
+from jobsdk.bootstrap.spec import ranks as ranks_
+from jobsdk.bootstrap.system import private
 from jobsdk.compute.relayed import Mirror
 from jobsdk.runs import RunFolder
 from jobsdk.train import reporting
@@ -71,9 +75,9 @@ def reports_of(blobs: list[Blob], prefix: str) -> list[Log]:
     return [Log(blob, 0, None, int(match[1]), False, True) for blob, match in found if match is not None]
 
 
-def rank_of(log: Log, plan: contract.Plan) -> contract.Process | None:
+def rank_of(log: Log, plan: ranks_.Plan) -> ranks_.Process | None:
     """Whose log it is; None where the plan has no such process."""
-    for process in contract.processes(plan):
+    for process in ranks_.processes(plan):
         if log.role is not None and plan["distribution"]["type"] == "tensorflow":
             if (process.role, process.role_index) == (log.role, log.number):
                 return process
@@ -125,7 +129,7 @@ class Look:
             if error.kind != "gone" or not self._has_waited("gone"):
                 raise
             text = "the workspace has no such job any more: somebody has deleted it"
-            self._end("Lost", exits.LOST, text, {"class": "node_lost"})
+            self._end("Lost", exit_codes.LOST, text, {"class": "node_lost"})
             return None
         return {"status": job["properties"].get("status")}
 
@@ -212,10 +216,10 @@ class Look:
     def _path(self, log: Log) -> str:
         folder, process = str(self._run.path), rank_of(log, self._plan)
         if log.is_of_reports:
-            return layout.reports(folder, process.node_rank if process else 0, log.number, 0)
+            return paths.reports(folder, process.node_rank if process else 0, log.number, 0)
         if log.is_launcher or process is None:
-            return layout.launcher_log(folder, 0, log.again)
-        return layout.rank_log(folder, process.node_rank, process.rank, log.again)
+            return paths.launcher_log(folder, 0, log.again)
+        return paths.rank_log(folder, process.node_rank, process.rank, log.again)
 
     def _tell_restarts(self, again: int) -> None:
         """Azure ML has started the job once more by itself, as it does where nodes were taken away."""
@@ -245,7 +249,7 @@ class Look:
         """The bootstrap's report is how it ended, but for what it could not know; without one the logs are judged."""
         report = self._mirror.report() if self._is_bootstrap else {}
         if report and status == "Canceled" and report.get("status") not in ("TimedOut", "Failed", "Completed"):
-            self._end(*unled.CANCELLED, {}, report)
+            self._end(*fallback_report.CANCELLED, {}, report)
         elif report and not (status == "Failed" and report.get("status") == "Completed"):
             events.write_report(str(self._run.path), report)
             ended = {key: report[key] for key in ("status", "exit_code", "message")}
@@ -265,7 +269,7 @@ class Look:
         self, status: str, code: int, words: str, facts: Mapping[str, Any], left: Mapping[str, Any] | None = None
     ) -> None:
         began = self._run.recorded_state().started or time.time()
-        unled.write_end(
+        fallback_report.write_end(
             str(self._run.path), self._plan, status, code, words, None, began, facts={"host": None, **facts},
             left=left or {},
         )  # fmt: skip

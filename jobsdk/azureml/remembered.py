@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsdk.azureml.workspace import Workspace
-from jobsdk.bootstrap import private
+from jobsdk.bootstrap.system import private
 
 #: Seconds. What is in a storage may be cleaned up there; after a day it is looked at again.
 _LIFE = 24 * 3600.0

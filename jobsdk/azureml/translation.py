@@ -11,7 +11,9 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import azureml_node, launchers, layout
+from jobsdk.bootstrap.agent import azureml_node
+from jobsdk.bootstrap.spec import paths as layout
+from jobsdk.bootstrap.spec import variables as variables_
 from jobsdk.compute import job_rules, parcel
 from jobsdk.job import durations
 from jobsdk.job.distribution import (
@@ -111,7 +113,7 @@ def completed(native: CommandJob, plan: Plan, token: str) -> CommandJob:
     variables = dict(native.environment_variables)
     variables.update({name: plan["environment"][name] for name in plan["secrets"] if name in plan["environment"]})
     if azureml_node.PLAN in variables:
-        variables.update({azureml_node.PLAN: azureml_node.packed(_sent(plan)), launchers.TOKEN: token})
+        variables.update({azureml_node.PLAN: azureml_node.packed(_sent(plan)), variables_.TOKEN: token})
     elif "command" in plan["sealed"]:
         mended = _MEND if (native.command or "").startswith(_MEND) else ""
         whole.command = mended + _command_text(plan)

@@ -14,19 +14,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobsdk.bootstrap import (
-    causes,
-    contract,
-    events,
-    exits,
-    failure,
-    layout,
-    metrics,
-    plan_file,
-    report,
-    secrets,
-    unled,
-)
+from jobsdk.bootstrap.failures import classify, fallback_report, report, tracebacks
+from jobsdk.bootstrap.spec import events, exit_codes, mlflow_store, paths, plan_file, secrets
+from jobsdk.bootstrap.spec import ranks as ranks_
 
 if TYPE_CHECKING:
     from jobsdk.plan import Plan
@@ -58,37 +48,37 @@ class _Known(NamedTuple):
 _KNOWN = (
     _Known(
         r"preempt|evicted|low.?priority (node|vm)",
-        "preempted", "Preempted", exits.PREEMPTED,
+        "preempted", "Preempted", exit_codes.PREEMPTED,
         "take dedicated nodes (queue_settings.job_tier, the cluster's priority), or go on from a checkpoint",
         is_first=True,
     ),
     _Known(
         r"max(imum)?[ _]?(run|execution)[ _]?(time|duration)|JobTimeout|exceeded .{0,30}time(out| limit)",
-        "timeout", "TimedOut", exits.TIMED_OUT,
+        "timeout", "TimedOut", exit_codes.TIMED_OUT,
         "limits.timeout sets the time",
         is_first=True,
     ),
     _Known(
         r"node.{0,40}(unusable|unhealthy|unreachable|preparation failed|was lost|went down)|NodeFailure",
-        "node_lost", "Lost", exits.LOST,
+        "node_lost", "Lost", exit_codes.LOST,
         "submit it again; if it happens often, resize the cluster to get other nodes",
         is_first=True,
     ),
     _Known(
         r"quota|not enough (capacity|cores)|AllocationFailed|SkuNotAvailable|InsufficientCapacity",
-        "quota", "Failed", exits.NOT_STARTED,
+        "quota", "Failed", exit_codes.NOT_STARTED,
         "ask for more quota, or take fewer nodes or another instance_type",
     ),
     _Known(
         r"image.{0,60}(pull|build|not found|manifest)|(pull|build).{0,60}image|ImageBuild|docker (pull|login)",
-        "image", "Failed", exits.NOT_STARTED,
+        "image", "Failed", exit_codes.NOT_STARTED,
         "see that the image exists and that the workspace may pull it; the page of the environment has its build's log",
     ),
     _Known(r"out of memory|OutOfMemory|\boom\b|memory limit", "out_of_memory", "Failed", 137),
     _Known(r"no space left|disk (is )?full|DiskFull", "disk_full", "Failed", 1),
     _Known(
         r"data.?capability|DataAccess|data.?mount|failed to mount|StreamAccess|AuthenticationError.{0,80}(blob|data)",
-        "data_access", "Failed", exits.NOT_STARTED,
+        "data_access", "Failed", exit_codes.NOT_STARTED,
         "see that the job's identity may read its inputs and write its outputs",
     ),
     _Known(
@@ -127,7 +117,7 @@ def write(
     redactor = secrets.redactor(plan, os.environ)
     for part in ("message", "cause", "others"):
         content[part] = redactor.data(content[part])
-    metrics.finish(plan["run"], str(run.path), outcome.status, ended)
+    mlflow_store.finish(plan["run"], str(run.path), outcome.status, ended)
     events.write_report(str(run.path), content)
     plan_file.forget_secrets(str(run.path))
     facts = {key: content[key] for key in ("status", "exit_code", "message")}
@@ -146,18 +136,18 @@ def _judged(
 ) -> tuple[dict[int, Record], report.Outcome]:
     """The end of each rank of which one is known, and that of the run."""
     if status == "Completed":
-        size = contract.world_size(plan)
+        size = ranks_.world_size(plan)
         done = {"exit_code": 0, "signal": None, "stopped": False, "t": ended}
         return dict.fromkeys(range(size), done), report.Outcome(status, 0, f"all {size} ranks completed", None)
     lasted = ended - started if started else 0.0
     is_asked = run.recorded_state().status == "CancelRequested"
     if status == "Canceled" and not (plan["timeout_s"] and lasted >= plan["timeout_s"] and not is_asked):
-        return {}, report.Outcome(*unled.CANCELLED, None)
+        return {}, report.Outcome(*fallback_report.CANCELLED, None)
     ends = {end["rank"]: end for end in _ends(run, plan, service, written)}
     failures = [end for end in ends.values() if not end["stopped"]]
     if status == "Canceled":
         failures = [report.timed_out(plan)]
-    elif service.known and (service.known.is_first or not any(map(causes.speaks_for_itself, failures))):
+    elif service.known and (service.known.is_first or not any(map(classify.speaks_for_itself, failures))):
         failures = [_of_service(service, service.known, failures)]
     elif not failures:
         failures = [_unexplained(run, service, said)]
@@ -180,9 +170,9 @@ def _ends(run: RunFolder, plan: Plan, service: _Service, written: Mapping[int, f
     named = _named(plan, service)
     found = []
     restart = run.recorded_state().restarts
-    for process in contract.processes(plan):
-        log = layout.rank_log(str(run.path), process.node_rank, process.rank, restart)
-        words = failure.last_words(log)
+    for process in ranks_.processes(plan):
+        log = paths.rank_log(str(run.path), process.node_rank, process.rank, restart)
+        words = tracebacks.last_words(log)
         was_killed = any(_KILLED.search(line) for line in words["last_lines"])
         if not (words["error"] or was_killed or process.rank == named):
             continue
@@ -194,7 +184,7 @@ def _ends(run: RunFolder, plan: Plan, service: _Service, written: Mapping[int, f
                 "stopped": was_killed, **words,
             }
         )  # fmt: skip
-    roots = [end for end in found if causes.speaks_for_itself(end)]
+    roots = [end for end in found if classify.speaks_for_itself(end)]
     for end in found:
         if end["signal"] == signal.SIGKILL and any(other is not end and other["error"] for other in roots):
             end["stopped"] = True
@@ -211,9 +201,9 @@ def _named(plan: Plan, service: _Service) -> int | None:
     """The rank whose log the service names."""
     match = _LOG_FILE.search(service.text)
     if match is None:
-        return 0 if contract.world_size(plan) == 1 and service.end[0] is not None else None
+        return 0 if ranks_.world_size(plan) == 1 and service.end[0] is not None else None
     role, number = match[1], int(match[2])
-    for process in contract.processes(plan):
+    for process in ranks_.processes(plan):
         if (process.rank if role is None else process.role_index) == number and role in (None, process.role):
             return process.rank
     return None
@@ -223,7 +213,7 @@ def _others(plan: Plan, cause: Mapping[str, Any] | None, ends: Mapping[int, Reco
     """What is known of the ranks that are not the cause, those with the same fate together."""
     found: dict[str, list[int]] = {}
     excepted = {*cause["ranks"], cause.get("rank")} if cause else set()
-    for rank in range(contract.world_size(plan)):
+    for rank in range(ranks_.world_size(plan)):
         if rank not in excepted:
             found.setdefault(_fate(ends.get(rank)), []).append(rank)
     return [{"ranks": ranks, "what": what} for what, ranks in sorted(found.items(), key=lambda one: -len(one[1]))]
@@ -234,7 +224,7 @@ def _fate(end: Record | None) -> str:
         return "wrote no error"
     if end["stopped"]:
         return "killed by Azure ML"
-    return "lost a peer" if causes.judge(end)["secondary"] else f"failed: {(end['error'] or 'no error')[:80]}"
+    return "lost a peer" if classify.judge(end)["secondary"] else f"failed: {(end['error'] or 'no error')[:80]}"
 
 
 # -- what the service says -------------------------------------------------------------------------------------------
@@ -254,7 +244,7 @@ class _Service:
     def words(self) -> str:
         """Its message in one line."""
         said = next((message for _, message in self.pieces if message), "")
-        line = " ".join(failure.plain(said).split())
+        line = " ".join(tracebacks.plain(said).split())
         return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
 
 
@@ -296,7 +286,7 @@ def _unexplained(run: RunFolder, service: _Service, said: Mapping[int, str]) -> 
     began = any(path.stat().st_size for path in run.logs.glob("node-*/rank-*.log"))
     words = [f"Azure ML: {service.words}" if service.words else "Azure ML gives no reason for the failure"]
     words += [f"node {node} said: {line[:_LONGEST]}" for node, line in sorted(said.items()) if line][:1]
-    code = service.end[0] or (1 if began else exits.NOT_STARTED)
+    code = service.end[0] or (1 if began else exit_codes.NOT_STARTED)
     return {
         "node": None, "rank": None, "pid": None, "host": None, "signal": None, "t": 0.0, "exit_code": code,
         "class": "exit" if began else "bootstrap_error", "message": "; ".join(words),

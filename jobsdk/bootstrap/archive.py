@@ -6,12 +6,12 @@ import os
 import sys
 from typing import List
 
-from . import arming
+from .hangs import arming
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = "jobsdk_bootstrap"
 _MAIN = "import sys\nfrom %s.main import main\nsys.exit(main(sys.argv[1:]))\n" % _PACKAGE
-_LEFT_OUT = {"__main__.py", "archive.py", "far_end.py"}
+_LEFT_OUT = {"__main__.py", "archive.py", os.path.join("transport", "ssh_files.py")}
 #: What jobs bring for scripts to import, and where it is in the archive: see `arming`.
 _HELPERS = os.path.join(os.path.dirname(_HERE), "train")
 
@@ -22,15 +22,17 @@ def build() -> bytes:
     import zipfile
 
     sources = {"__main__.py": _MAIN.encode()}
-    for name in [*os.listdir(_HERE), "armed/sitecustomize.py", "armed/helpers.py", "preloaded/sitecustomize.py"]:
-        if name.endswith(".py") and name not in _LEFT_OUT:
-            with open(os.path.join(_HERE, name), "rb") as file:
-                sources["%s/%s" % (_PACKAGE, name)] = file.read()
+    for folder, _, names in os.walk(_HERE):
+        for path in (os.path.join(folder, name) for name in names if name.endswith(".py")):
+            inside = os.path.relpath(path, _HERE)
+            if inside not in _LEFT_OUT:
+                with open(path, "rb") as file:
+                    sources["%s/%s" % (_PACKAGE, inside)] = file.read()
     helpers = sorted(name for name in os.listdir(_HELPERS) if name.endswith(".py"))
     for name in helpers:
         with open(os.path.join(_HELPERS, name), "rb") as file:
-            sources["%s/%s/%s" % (_PACKAGE, arming.HELPERS, name)] = file.read()
-    sources["%s/%s/%s" % (_PACKAGE, arming.HELPERS, arming.LIST)] = "\n".join(helpers).encode()
+            sources["%s/hangs/%s/%s" % (_PACKAGE, arming.HELPERS, name)] = file.read()
+    sources["%s/hangs/%s/%s" % (_PACKAGE, arming.HELPERS, arming.LIST)] = "\n".join(helpers).encode()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(sources):

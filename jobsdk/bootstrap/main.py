@@ -1,10 +1,11 @@
-"""The bootstrap's command line: `node`, `rank`, `local`, `azureml`, `tuner` and `preflight`."""
+"""The bootstrap's command line: a table of verbs. Each imports only what it runs."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from typing import List
+from typing import List, Tuple
 
 _USAGE = """usage: bootstrap node RUN_DIR   run this node of the job (its rank is detected, see the documentation)
        bootstrap local [--wait] RUN_DIR   run all nodes of the job on this machine (once a byte comes on stdin)
@@ -20,57 +21,34 @@ _USAGE = """usage: bootstrap node RUN_DIR   run this node of the job (its rank i
        bootstrap allreduce BACKEND   measure torch's all-reduce with the other nodes, for the preflight
 """
 
+_MANY = sys.maxsize
+#: Verb, the least and most arguments, and what runs it; one that takes many gets them as a list. The first match wins.
+_VERBS: List[Tuple[Tuple[str, ...], Tuple[int, int], str]] = [
+    (("local", "--wait"), (1, 1), "agent.supervisor:wait_and_run"),
+    (("local",), (1, 1), "agent.supervisor:run"),
+    (("rank",), (0, 0), "agent.launched_rank:run"),
+    (("node",), (1, 1), "agent.cluster_node:run"),
+    (("azureml",), (0, 0), "agent.azureml_node:run"),
+    (("pull",), (1, 1), "transport.pull:run"),
+    (("host", "node"), (1, 1), "agent.ssh_host:node"),
+    (("host",), (1, 1), "agent.ssh_host:run"),
+    (("tuner",), (2, _MANY), "launchers.deepspeed_tuner:run"),
+    (("sh",), (0, _MANY), "remote_shell.ssh:run"),
+    (("pdsh",), (0, _MANY), "remote_shell.pdsh:run"),
+    (("preflight",), (0, 0), "preflight.run:run"),
+    (("allreduce",), (1, 1), "preflight.allreduce:run"),
+]
+
 
 def main(arguments: List[str]) -> int:
     """Run one verb; returns the exit code (64: wrong usage, as in sysexits.h)."""
     sys.argv[0] = os.path.abspath(sys.argv[0])  # a rank is started by it from another working directory
-    if arguments[:1] == ["local"] and len(arguments) == 2:
-        from . import local
-
-        return local.run(arguments[1])
-    if arguments[:2] == ["local", "--wait"] and len(arguments) == 3:
-        from . import local
-
-        return local.wait_and_run(arguments[2])
-    if arguments == ["rank"]:
-        from . import rank
-
-        return rank.run()
-    if arguments[:1] == ["node"] and len(arguments) == 2:
-        from . import place
-
-        return place.run(arguments[1])
-    if arguments == ["azureml"]:
-        from . import azureml_node
-
-        return azureml_node.run()
-    if arguments[:1] == ["pull"] and len(arguments) == 2:
-        from . import pull
-
-        return pull.run(arguments[1])
-    if arguments[:1] == ["host"] and len(arguments) in (2, 3):
-        from . import host
-
-        return host.run(arguments[1]) if len(arguments) == 2 else host.node(arguments[2])
-    if arguments[:1] == ["tuner"] and len(arguments) > 2:
-        from . import tuner
-
-        return tuner.run(arguments[1], arguments[2:])
-    if arguments[:1] == ["sh"]:
-        from . import remote_shell
-
-        return remote_shell.run(arguments[1:])
-    if arguments[:1] == ["pdsh"]:
-        from . import pdsh
-
-        return pdsh.run(arguments[1:])
-    if arguments == ["preflight"]:
-        from . import preflight
-
-        return preflight.run()
-    if arguments[:1] == ["allreduce"] and len(arguments) == 2:
-        from . import allreduce
-
-        allreduce.run(arguments[1])
+    for words, (least, most), place in _VERBS:
+        rest = arguments[len(words) :]
+        if tuple(arguments[: len(words)]) == words and least <= len(rest) <= most:
+            module, _, function = place.partition(":")
+            run = getattr(importlib.import_module("." + module, __package__), function)
+            code: int = run(*rest) if most < _MANY else run(rest)
+            return code
     sys.stderr.write(_USAGE)
     return 64

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap.wording import duration_text
+from jobsdk.bootstrap.spec.text import duration_text
 
 if TYPE_CHECKING:
     from jobsdk.metrics import Point

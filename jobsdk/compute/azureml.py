@@ -13,7 +13,8 @@ from jobsdk.azureml import following, scaling, translation
 from jobsdk.azureml import settings as azureml_settings
 from jobsdk.azureml.body import CODE, rest_body
 from jobsdk.azureml.workspace import KEYS, Workspace
-from jobsdk.bootstrap import plan_file, processes
+from jobsdk.bootstrap.spec import plan_file
+from jobsdk.bootstrap.system import processes
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.errors import ComputeError, JobsdkError

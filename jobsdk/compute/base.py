@@ -10,7 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from jobsdk.bootstrap.private import FOLDER_MODE
+from jobsdk.bootstrap.system.private import FOLDER_MODE
 from jobsdk.errors import ComputeError
 from jobsdk.runs import Pace
 
@@ -49,7 +49,7 @@ Warn = Callable[[str], None]
 
 def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a compute as they may be shown: what looks secret is masked, and headers are, all of them."""
-    from jobsdk.bootstrap.secrets import MASK, Redactor
+    from jobsdk.bootstrap.spec.secrets import MASK, Redactor
 
     shown: dict[str, Any] = Redactor().data(dict(settings))
     if isinstance(shown.get("headers"), dict):
@@ -228,7 +228,7 @@ class Compute(ABC):
 
     def ask(self, run: RunFolder, request: str) -> None:
         """Pass a request on to the run's node 0: `cancel`, or `stacks-ID`, whose answer is `stacks-ID.json` in the
-        run's folder (see `jobsdk.bootstrap.requests`). Raises JobsdkError."""
+        run's folder (see `jobsdk.bootstrap.agent.requests`). Raises JobsdkError."""
         raise ComputeError(f"a run on {self.name} (type {self.type}) cannot be asked for its {request.split('-')[0]}")
 
     def change(self, run: RunFolder, changes: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from jobsdk.bootstrap import layout, metrics
+from jobsdk.bootstrap.spec import mlflow_store, paths
 
 #: Who sets them -> whole names, and beginnings of names (those that end in `*`).
 _FOREIGN = {
@@ -88,9 +88,9 @@ def dropped(environ: Mapping[str, str]) -> list[str]:
     if _ACCELERATE in environ:
         gone.update(name for name in environ if name.startswith(_OF_ACCELERATE))
     # A rank submits a job of its own: that one's metrics belong to its own run.
-    outer, uri = environ.get("JOBSDK_RUN_DIR"), environ.get(metrics.URI, "")
-    if outer and uri.startswith(layout.tracking_uri(outer, 0)):
-        gone.update(name for name in metrics.NAMES if name in environ)
+    outer, uri = environ.get("JOBSDK_RUN_DIR"), environ.get(mlflow_store.URI, "")
+    if outer and uri.startswith(paths.tracking_uri(outer, 0)):
+        gone.update(name for name in mlflow_store.NAMES if name in environ)
     elif "AZUREML_RUN_ID" in environ and uri.startswith("azureml"):
         gone.update({"MLFLOW_RUN_ID"} & environ.keys())
     plots_inline = environ.get("MPLBACKEND", "").startswith(_INLINE)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobsdk.bootstrap.extraction import LeftOut
+from jobsdk.bootstrap.transport.extraction import LeftOut
 from jobsdk.compute.remote import RemoteHost
 from jobsdk.errors import ComputeError
 

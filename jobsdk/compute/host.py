@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobsdk.bootstrap.private import FOLDER_MODE, make_folder, make_within, open_file
+from jobsdk.bootstrap.system.private import FOLDER_MODE, make_folder, make_within, open_file
 from jobsdk.errors import ComputeError
 
 if TYPE_CHECKING:
-    from jobsdk.bootstrap.extraction import LeftOut
+    from jobsdk.bootstrap.transport.extraction import LeftOut
     from jobsdk.runs import RunFolder
 
 

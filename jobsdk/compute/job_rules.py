@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import layout
+from jobsdk.bootstrap.spec import paths
 from jobsdk.job.distribution import RayDistribution
 from jobsdk.job.findings import Finding, nearest, show
 
@@ -33,13 +33,13 @@ _OF_JOBS = {
 
 def is_in_a_cloud(uri: str | None) -> bool:
     """Whether only Azure ML's own compute could read it. An https URL any node can."""
-    return uri is not None and layout.is_remote(uri) and not uri.lower().startswith(("http://", "https://"))
+    return uri is not None and paths.is_remote(uri) and not uri.lower().startswith(("http://", "https://"))
 
 
 def what_none_can(compute: str, job: CommandJob, plan: Plan, instead: str) -> Iterator[Finding]:
     """Errors. `instead` says what an input may be in the place of a URI of a cloud."""
     yield from of_ray_cluster(compute, job)
-    if job.code is not None and layout.is_remote(job.code) and not job.code.lower().startswith("file:"):
+    if job.code is not None and paths.is_remote(job.code) and not job.code.lower().startswith("file:"):
         message = f"{show(job.code)} is not on this machine"
         yield Finding("error", ("code",), message, "give a local folder: --set code=FOLDER")
     for name, given in plan["inputs"].items():
@@ -172,5 +172,5 @@ def unheeded_outputs(compute: str, job: CommandJob, plan: Plan) -> Iterator[Find
         if output.name is not None:
             yield Finding("warning", ("outputs", name, "name"), f"{here}, not registered")
         uri = plan["outputs"][name]["uri"]
-        if uri is not None and layout.is_remote(uri):
+        if uri is not None and paths.is_remote(uri):
             yield Finding("warning", ("outputs", name, "path"), f"{here}, not at {show(uri)}")

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap import contract, launchers, layout, private, processes
+from jobsdk.bootstrap.launchers import base
+from jobsdk.bootstrap.spec import paths as layout
+from jobsdk.bootstrap.spec import ranks
+from jobsdk.bootstrap.system import private, processes
 from jobsdk.compute import job_rules, supervisor
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
@@ -131,7 +134,7 @@ class LocalCompute(Compute):
         path = for_ranks(os.environ)["PATH"]
         if build_env:  # the environment that is to be built may bring it
             return []
-        if contract.has_cluster(plan) and not _is_there("ray", plan["environment"].get("PATH", path)):
+        if ranks.has_cluster(plan) and not _is_there("ray", plan["environment"].get("PATH", path)):
             return [Finding("error", ("distribution",), "there is no ray on PATH", "pip install 'ray[default]'")]
         if launcher == "direct" or _is_there(launcher, path):
             return []
@@ -142,7 +145,7 @@ class LocalCompute(Compute):
     def _judge_preload(self, plan: Plan) -> list[Finding]:
         if not plan["preload"]:
             return []
-        from jobsdk.bootstrap import preload
+        from jobsdk.bootstrap.launchers import preload
 
         why = None
         if plan["distribution"]["launcher"] != "direct":
@@ -208,9 +211,9 @@ class LocalCompute(Compute):
 
 
 def _is_there(launcher: str, path: str) -> bool:
-    from jobsdk.bootstrap import mpirun
+    from jobsdk.bootstrap.launchers import mpirun
 
     if launcher in mpirun.FAMILIES:
         return mpirun.find(launcher, path) is not None
     programs = ("mpirun", "mpiexec") if launcher == "mpirun" else (launcher,)
-    return any(launchers.find(program, path) for program in programs)
+    return any(base.find(program, path) for program in programs)

@@ -62,7 +62,7 @@ def _are_devices(value: object) -> bool:
 
 
 def _mistakes_in_variables(value: object) -> Iterator[str]:
-    from jobsdk.bootstrap.contract import IDENTITY
+    from jobsdk.bootstrap.distributions.contract import IDENTITY
     from jobsdk.job.findings import show
 
     if not isinstance(value, dict):

@@ -6,7 +6,8 @@ import functools
 import secrets
 from typing import NamedTuple
 
-from jobsdk.bootstrap import archive, plan_file
+from jobsdk.bootstrap import archive
+from jobsdk.bootstrap.spec import plan_file
 from jobsdk.runs import RunFolder
 
 BOOTSTRAP = "bootstrap.pyz"

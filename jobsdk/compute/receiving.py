@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from jobsdk.bootstrap import private, pull
-from jobsdk.bootstrap.extraction import LeftOut, extract
+from jobsdk.bootstrap.system import private
+from jobsdk.bootstrap.transport import pull
+from jobsdk.bootstrap.transport.extraction import LeftOut, extract
 from jobsdk.errors import ComputeError
 
 if TYPE_CHECKING:

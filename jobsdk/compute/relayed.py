@@ -1,4 +1,4 @@
-"""The run's folder here, rebuilt from what its nodes write to their stdout (see `jobsdk.bootstrap.relay`)."""
+"""The run's folder here, rebuilt from what its nodes write to their stdout (`bootstrap/transport/stdout_relay.py`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import re
 from typing import Any, BinaryIO
 
-from jobsdk.bootstrap import layout, private, relay
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.system import private
+from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.runs import RunFolder
 
 _FOLDER = "relayed"
@@ -33,32 +35,32 @@ class Mirror:
 
     def take(self, node: int, line: bytes, life: int = 0) -> None:
         """One line of a node's output. `life` counts the containers that the engine has started for it one by one."""
-        record = relay.parse(line)
+        record = stdout_relay.parse(line)
         if record is None:
             said = self.strays.setdefault(node, [])
             said.append(line.decode("utf-8", "replace").rstrip())
             del said[:-_STRAYS]
-        elif record.source == relay.END:
+        elif record.source == stdout_relay.END:
             self.ended[node] = int(record.data)
-        elif record.source == relay.REPORT:
+        elif record.source == stdout_relay.REPORT:
             path = self._path(node, "report.json")
             self._write(path, record)
             if record.data.endswith(b"\n"):
                 self._report(path)
-        elif record.source.startswith(relay.STACKS):
+        elif record.source.startswith(stdout_relay.STACKS):
             path = f"{self._run.path}/{record.source}.json.part"
             self._write(path, record)
             if record.data.endswith(b"\n"):
                 self.flush()
                 os.replace(path, path.removesuffix(".part"))
-        elif record.source == relay.EVENTS:
+        elif record.source == stdout_relay.EVENTS:
             self._write(self._path(node, f"life-{life}.events.jsonl"), record)
         else:
             # Ranks that are started again have new files; the bootstrap of a new container has an old name.
-            again = f".life-{life}" if life and record.source == relay.BOOTSTRAP else ""
+            again = f".life-{life}" if life and record.source == stdout_relay.BOOTSTRAP else ""
             other = _OF_OTHER.fullmatch(record.source)
             name = other[2] if other else record.source
-            folder = layout.node_logs(str(self._run.path), int(other[1]) if other else node)
+            folder = paths.node_logs(str(self._run.path), int(other[1]) if other else node)
             self._write(f"{folder}/{name}{again}.log", record)
 
     def flush(self) -> None:
@@ -74,7 +76,7 @@ class Mirror:
     def last_words(self, node: int) -> str:
         """What the last lines of a node that are no records, or else its bootstrap's own, say."""
         self.flush()
-        path = f"{layout.node_logs(str(self._run.path), node)}/{relay.BOOTSTRAP}.log"
+        path = f"{paths.node_logs(str(self._run.path), node)}/{stdout_relay.BOOTSTRAP}.log"
         lines = self.strays.get(node, [])
         if not lines and os.path.exists(path):
             with open(path, "rb") as file:
@@ -134,7 +136,7 @@ class Mirror:
         os.replace(path, self._run.path / _FOLDER / "report.json")
         self._sizes.pop(path, None)
 
-    def _write(self, path: str, record: relay.Record) -> None:
+    def _write(self, path: str, record: stdout_relay.Record) -> None:
         """Write what of a record is not in its file yet. What is missing before it becomes a line that says so."""
         size = self._sizes.get(path)
         if size is None:

@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import extraction, far_end
-from jobsdk.bootstrap.private import FOLDER_MODE
+from jobsdk.bootstrap.system.private import FOLDER_MODE
+from jobsdk.bootstrap.transport import extraction, ssh_files
 from jobsdk.compute.host import Answer, Host
 from jobsdk.compute.ssh import errors as ssh_errors
 from jobsdk.compute.ssh.session import Session
 from jobsdk.errors import ComputeError, JobsdkError
 
 if TYPE_CHECKING:
-    from jobsdk.bootstrap.extraction import LeftOut
+    from jobsdk.bootstrap.transport.extraction import LeftOut
     from jobsdk.compute.receiving import Received
     from jobsdk.listing import Listing
     from jobsdk.runs import RunFolder
@@ -153,7 +153,7 @@ class RemoteHost(Host):
         return self._answered(answer, out)
 
     def _answered(self, answer: Answer, out: bytes) -> Any:
-        _, found, line = out.partition(far_end.MARK)
+        _, found, line = out.partition(ssh_files.MARK)
         if not found:
             raise ssh_errors.of_python(self.name, self.python, answer)
         content = json.loads(line.partition(b"\n")[0])
@@ -173,11 +173,11 @@ class RemoteHost(Host):
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-        self.call(far_end, "write", folder, list(private), self._folder_mode, data=packed.getvalue(), timeout=300.0)
+        self.call(ssh_files, "write", folder, list(private), self._folder_mode, data=packed.getvalue(), timeout=300.0)
 
     def send_code(self, source: Path, digest: str, store: str) -> str:
         """As `Host.send_code`. Sent are the files that a snapshot takes, with rsync where both ends have it."""
-        place = self.call(far_end, "code_place", store, digest.replace(":", "-"), self._folder_mode)
+        place = self.call(ssh_files, "code_place", store, digest.replace(":", "-"), self._folder_mode)
         if place["there"] is not None:
             return str(place["there"])
         from jobsdk.listing import scan
@@ -186,11 +186,11 @@ class RemoteHost(Host):
         try:
             listing = scan(source)
             if place["rsync"] and self._rsync(listing, partly, place["last"]):
-                return str(self.call(far_end, "adopt_code", partly, timeout=600.0)["there"])
+                return str(self.call(ssh_files, "adopt_code", partly, timeout=600.0)["there"])
             return self._send_tar(listing, partly)
         except BaseException:
             try:
-                self.call(far_end, "forget", partly)
+                self.call(ssh_files, "forget", partly)
             except ComputeError:
                 pass  # the first error is the one to tell
             raise
@@ -216,7 +216,7 @@ class RemoteHost(Host):
         return done.returncode == 0  # else tar does it, or says in plain words why it cannot be done
 
     def _send_tar(self, listing: Listing, partly: str) -> str:
-        argv = self.python_argv(far_end, "take_code", json.dumps([partly]))
+        argv = self.python_argv(ssh_files, "take_code", json.dumps([partly]))
         with self.start(argv) as session:
             assert session.process.stdin is not None
             try:
@@ -242,7 +242,7 @@ class RemoteHost(Host):
         """`fetch`, without an error for what is not there. Raises ComputeError."""
         from jobsdk.compute.receiving import unpack
 
-        with self.start(self.python_argv(far_end, "fetch", json.dumps([list(paths)]))) as session:
+        with self.start(self.python_argv(ssh_files, "fetch", json.dumps([list(paths)]))) as session:
             session.close_stdin()
             self._expect_answer(session)
             try:
@@ -254,7 +254,7 @@ class RemoteHost(Host):
         return {path: there[index] for index, path in enumerate(paths) if index in there}
 
     def _expect_answer(self, session: Session) -> None:
-        if not session.skip_to(far_end.MARK):
+        if not session.skip_to(ssh_files.MARK):
             raise ssh_errors.of_python(self.name, self.python, session.answer())
         content = json.loads(session.out.readline())
         if "error" in content:

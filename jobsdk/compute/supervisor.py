@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from jobsdk.bootstrap import archive, private
+from jobsdk.bootstrap import archive
+from jobsdk.bootstrap.system import private
 from jobsdk.errors import ComputeError
 from jobsdk.runs import RunFolder, adopt, reap
 

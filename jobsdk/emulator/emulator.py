@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsdk.azureml.workspace import Workspace
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap.system import processes
 from jobsdk.emulator import certificates, proxy, settings
 from jobsdk.emulator.azurite import Azurite
 from jobsdk.emulator.certificates import write_private

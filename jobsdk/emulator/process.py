@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap.system import processes
 from jobsdk.emulator.emulator import RUNNING
 from jobsdk.errors import JobsdkError
 

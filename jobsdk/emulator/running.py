@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import staging
+from jobsdk.bootstrap.agent import staging
 from jobsdk.emulator import rank
 from jobsdk.emulator.bodies import LocalJob, invalid
 from jobsdk.emulator.data import Carrier, Unreachable
@@ -267,7 +267,7 @@ def _local(name: str, job: LocalJob, command: str, code: Path | None) -> Command
 
 def _without_identity(variables: dict[str, str]) -> dict[str, str]:
     """A job's own variables, but for those that say which process it is: Azure ML's win over them."""
-    from jobsdk.bootstrap.contract import IDENTITY
+    from jobsdk.bootstrap.distributions.contract import IDENTITY
 
     return {name: value for name, value in variables.items() if name not in IDENTITY}
 

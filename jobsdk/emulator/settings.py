@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jobsdk.azureml.workspace import Workspace
-from jobsdk.bootstrap import private
+from jobsdk.bootstrap.system import private
 from jobsdk.emulator.certificates import write_private
 from jobsdk.errors import JobsdkError
 

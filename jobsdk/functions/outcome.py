@@ -9,7 +9,7 @@ import pickle
 import sys
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import contract, layout
+from jobsdk.bootstrap.spec import paths, ranks
 from jobsdk.errors import JobFailed, JobsdkError
 from jobsdk.functions import call
 from jobsdk.runs import RunFolder
@@ -50,9 +50,9 @@ def parsed(rank: int, path: str | os.PathLike[str]) -> Outcome | None:
 
 def _file(run: RunFolder, rank: int) -> str:
     plan, restarts = run.plan(), run.recorded_state().restarts
-    process = next(one for one in contract.processes(plan) if one.rank == rank)
+    process = next(one for one in ranks.processes(plan) if one.rank == rank)
     if run.read_json("azureml.json").get("launcher") != "native":
-        return layout.result(str(run.path), process.node_rank, rank, restarts)
+        return paths.result(str(run.path), process.node_rank, rank, restarts)
     from jobsdk import compute
 
     # Azure ML's own launcher: there it lies among the outputs, which are fetched as a whole.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import private
+from jobsdk.bootstrap.system import private
 from jobsdk.errors import JobsdkError
 from jobsdk.functions import call
 from jobsdk.functions.names import name_of

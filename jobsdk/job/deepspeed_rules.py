@@ -181,7 +181,7 @@ def _plain(number: float) -> float:
 
 def _config(job: CommandJob, distribution: DeepSpeedDistribution, report: Report) -> _Config | None:
     """The configuration that the job itself names, and None where it names none or it cannot be read."""
-    from jobsdk.bootstrap.deepspeed import parse_config
+    from jobsdk.bootstrap.launchers.deepspeed import parse_config
 
     given = distribution.config
     if isinstance(given, dict):

@@ -154,7 +154,7 @@ def shorten(text: str, limit: int, *, keep_end: bool = False) -> str:
 def show(value: object, limit: int = 60) -> str:
     """A value as messages show it; never long, and never slow for a huge value."""
     if isinstance(value, str):
-        from jobsdk.bootstrap.secrets import redacted
+        from jobsdk.bootstrap.spec.secrets import redacted
 
         return repr(shorten(redacted(value[: 4 * limit]), limit))
     if isinstance(value, bool) or value is None:

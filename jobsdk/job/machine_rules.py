@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from jobsdk.bootstrap.spec import ranks
 from jobsdk.job.findings import Finding, Path, one_of
 
 if TYPE_CHECKING:
@@ -28,11 +29,10 @@ def findings(
 
 
 def _gpus(plan: Plan, machine: Machine) -> Iterator[Finding]:
-    from jobsdk.bootstrap import contract
 
     nodes = range(min(plan["nodes"], 64))  # further ones have no more
-    processes = max(len(contract.node_processes(plan, node)) for node in nodes)
-    needed = contract.gpus_of(plan, processes)
+    processes = max(len(ranks.node_processes(plan, node)) for node in nodes)
+    needed = ranks.gpus_of(plan, processes)
     has = f"{machine.name} has {_gpus_text(machine.gpus)}"
     count = "1 process" if processes == 1 else f"{processes} processes"
     if needed > machine.gpus:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 
-from jobsdk.bootstrap.layout import is_remote
+from jobsdk.bootstrap.spec.paths import is_remote
 
 
 def is_local(path: str) -> bool:

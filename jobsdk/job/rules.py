@@ -206,12 +206,12 @@ def autotuning_has_its_script(job: CommandJob, report: Report) -> None:
     """DeepSpeed's autotuner starts a script again and again, each time with another configuration."""
     if not getattr(job.distribution, "autotuning", None) or getattr(job.distribution, "launcher", None) != "deepspeed":
         return
-    from jobsdk.bootstrap import tuner
+    from jobsdk.bootstrap.launchers import deepspeed_tuner
     from jobsdk.job.shell import simple_commands
 
     text = job.command or ""
     commands = list(simple_commands(text))
-    if len(commands) != 1 or not tuner.fits(text) or text.rstrip().endswith(("&", ";", "|")):
+    if len(commands) != 1 or not deepspeed_tuner.fits(text) or text.rstrip().endswith(("&", ";", "|")):
         message = "DeepSpeed's autotuner starts one Python script, and nothing else"
         report.error(("command",), message, "write it as 'python train.py --deepspeed_config FILE ...'")
     elif not any(re.match("--deepspeed(_config)?(=|$)", word) for word in commands[0]):
@@ -253,7 +253,7 @@ def ranks_can_be_counted(job: CommandJob, report: Report) -> None:
 @rule("environment_variables.*")
 def identity_is_not_set(job: CommandJob, report: Report) -> None:
     """A process's own identity is set for it, and differs from process to process."""
-    from jobsdk.bootstrap.contract import IDENTITY
+    from jobsdk.bootstrap.distributions.contract import IDENTITY
 
     for name in job.environment_variables:
         if name in IDENTITY or name.startswith("OMPI_COMM_WORLD_"):
@@ -272,7 +272,7 @@ def master_port_is_a_port(job: CommandJob, report: Report) -> None:
 
 @rule("max_restarts", "retry_on", "never_retry_on")
 def _rules_of_restarts_have_an_effect(job: CommandJob, report: Report) -> None:
-    from jobsdk.bootstrap.known_errors import CLASSES
+    from jobsdk.bootstrap.failures.known_errors import CLASSES
 
     for name in ("retry_on", "never_retry_on"):
         given = getattr(job, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobsdk.bootstrap import secrets
+from jobsdk.bootstrap.spec import secrets
 from jobsdk.job.findings import Report
 from jobsdk.job.paths import is_local
 from jobsdk.job.rules import MANY, rule
@@ -95,7 +95,7 @@ def _changed(model: M, changes: dict[str, Any]) -> M:
 @rule("secrets", "environment_variables.*")
 def secrets_can_be_had(job: CommandJob, report: Report) -> None:
     """A declared secret has its value from environment_variables, else from the submitter's environment."""
-    from jobsdk.bootstrap.contract import IDENTITY
+    from jobsdk.bootstrap.distributions.contract import IDENTITY
 
     for index, name in enumerate(_declared(job)):
         path = ("secrets", index)

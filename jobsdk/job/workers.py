@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobsdk.bootstrap import contract
+from jobsdk.bootstrap.spec import ranks
 from jobsdk.job.distribution import PyTorchDistribution, RayDistribution, TensorFlowDistribution
 from jobsdk.job.findings import Finding, Path
 from jobsdk.job.scaling import ScalingConfig
@@ -233,7 +233,7 @@ def _hold(scaling: ScalingConfig, room: Room) -> int | None:
     found = []
     if scaling.num_gpus_per_worker and room.gpus is not None:
         share = scaling.num_gpus_per_worker
-        found.append(room.gpus * contract.sharers(share) if share < 1 else int(room.gpus // share))
+        found.append(room.gpus * ranks.sharers(share) if share < 1 else int(room.gpus // share))
     if scaling.num_gpus_per_worker and not found:
         return None  # a node's GPUs are what counts
     if scaling.num_cpus_per_worker and room.cpus:
@@ -274,7 +274,7 @@ def _needing(
         nodes,
         processes,
         gpus,
-        contract.gpus_of({"gpus_per_process": gpus}, processes),
+        ranks.gpus_of({"gpus_per_process": gpus}, processes),
         _up(scaling.num_cpus_per_worker * processes),
         _up(memory * processes),
         {name: _up(amount * processes) for name, amount in custom.items() if not name.startswith("accelerator_type:")},

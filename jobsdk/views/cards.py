@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap.wording import duration_text
+from jobsdk.bootstrap.spec.text import duration_text
 from jobsdk.views.grid import badge, grid
 from jobsdk.views.markup import Markup, card, facts, joined, tag
 from jobsdk.views.ranks import RankState, layout_text

@@ -7,7 +7,7 @@ import html
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 
-from jobsdk.bootstrap.failure import plain
+from jobsdk.bootstrap.failures.tracebacks import plain
 
 #: What all text goes through before it becomes HTML.
 _mask: ContextVar[Callable[[str], str]] = ContextVar("mask", default=str)

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from jobsdk.bootstrap import contract, layout
-from jobsdk.bootstrap.failure import plain
+from jobsdk.bootstrap.failures.tracebacks import plain
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.spec import ranks as ranks_
 from jobsdk.runs import RunFolder
 
 _PIECE = 256 << 10  # bytes of a piece, at most twice that, more only where one line is longer
@@ -217,10 +218,10 @@ class MergedLog:
             return
         if plan["distribution"]["launcher"] != "direct":
             for node in range(plan["nodes"]):
-                self._logs[-1 - node] = _Log(-1 - node, layout.launcher_log(folder, node, restart), "")
-        for process in contract.processes(plan):
+                self._logs[-1 - node] = _Log(-1 - node, paths.launcher_log(folder, node, restart), "")
+        for process in ranks_.processes(plan):
             place = folder, process.node_rank, process.rank, restart
-            self._logs[process.rank] = _Log(process.rank, layout.rank_log(*place), layout.times(*place))
+            self._logs[process.rank] = _Log(process.rank, paths.rank_log(*place), paths.times(*place))
 
     def unended(self) -> list[tuple[int, str]]:
         """(rank, text) of last lines that have no end yet, as of progress bars; the one that moved last comes last."""

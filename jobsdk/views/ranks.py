@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import contract
+from jobsdk.bootstrap.spec import ranks
 
 #: In the order of how bad they are, each with its meaning.
 STATES: Mapping[str, str] = {
@@ -36,7 +36,7 @@ class Ranks:
     """Feed it events in their order; `states()` is what they say so far."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
-        self._processes = list(contract.processes(dict(plan))) if plan else []
+        self._processes = list(ranks.processes(dict(plan))) if plan else []
         self._hosts: dict[int, str] = {}
         self._pids: dict[int, int] = {}
         self._ends: dict[int, tuple[int, int | None, bool]] = {}
@@ -70,7 +70,7 @@ class Ranks:
         """Every rank in order."""
         return [self._state(process) for process in self._processes]
 
-    def _state(self, process: contract.Process) -> RankState:
+    def _state(self, process: ranks.Process) -> RankState:
         code, signal, was_stopped = self._ends.get(process.rank, (None, None, False))
         if code is None and self._is_begun_by_engine:
             state = "running" if not self._is_over else "completed" if self._is_completed else "stopped"

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any
 
 from jobsdk import __version__, card, timeline
-from jobsdk.bootstrap import layout
-from jobsdk.bootstrap.wording import duration_text
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.spec.text import duration_text
 from jobsdk.explain import Explanation
 from jobsdk.recognition import Mask, mask_of
 from jobsdk.run import Run
@@ -51,7 +51,7 @@ def _document(run: Run, mask: Mask | None) -> str:
     restarts = run.folder.recorded_state().restarts
 
     def log(state: RankState) -> str:
-        return layout.rank_log(str(run.folder.path), state.node, state.rank, restarts)
+        return paths.rank_log(str(run.folder.path), state.node, state.rank, restarts)
 
     metrics = run.metrics if mask else {}
     sections = [

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobsdk import card, timeline
-from jobsdk.bootstrap import layout
-from jobsdk.bootstrap.failure import plain
+from jobsdk.bootstrap.failures.tracebacks import plain
+from jobsdk.bootstrap.spec import paths
 from jobsdk.errors import ComputeError, RunNotFound
 from jobsdk.metrics import last
 from jobsdk.recognition import Mask
@@ -124,7 +124,7 @@ class Watched:
 
     def _last_report(self) -> str:
         """`step 12: loss 0.5`, as rank 0 has reported it last."""
-        path = layout.reports(str(self.folder.path), 0, 0, self._state.restarts)
+        path = paths.reports(str(self.folder.path), 0, 0, self._state.restarts)
         try:
             found = json.loads(_tail(path, _LAST)[0].rstrip(b"\n").rpartition(b"\n")[2])
             values = [
@@ -148,7 +148,7 @@ class Watched:
             if not 0 <= number < len(states):
                 raise IndexError(f"there is no rank {number}" + ("" if states else " yet"))
             one, restarts = states[number], self._state.restarts
-        path = layout.rank_log(str(self.folder.path), one.node, one.rank, restarts)
+        path = paths.rank_log(str(self.folder.path), one.node, one.rank, restarts)
         explained = Explanation(self.plan, "", "cores of the node", {})[number]
         return {
             **one._asdict(),

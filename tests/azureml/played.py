@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsdk.azureml import translation
-from jobsdk.bootstrap.contract import IDENTITY
+from jobsdk.bootstrap.distributions.contract import IDENTITY
 from jobsdk.compute.relayed import Mirror
 from jobsdk.job.command import CommandJob
 from jobsdk.job.io import Input

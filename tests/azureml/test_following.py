@@ -13,7 +13,7 @@ from jobsdk import Output, PyTorchDistribution, TensorFlowDistribution, command
 from jobsdk.azureml import fetching, following
 from jobsdk.azureml.connection import Blob
 from jobsdk.azureml.failures import AzureError, Failure
-from jobsdk.bootstrap import relay
+from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.plan import make_plan
 from jobsdk.runs import RunFolder
 
@@ -119,7 +119,7 @@ def test_states() -> None:
 
 def test_a_job_that_starts_while_it_is_looked_at_has_started() -> None:
     run, service = run_of(PyTorchDistribution(process_count_per_instance=1), launcher="bootstrap"), Service("Queued")
-    service.logs = {"user_logs/std_log_process_0.txt": relay.form("events", 0, b'{"t":1.5,"event":"started"}\n')}
+    service.logs = {"user_logs/std_log_process_0.txt": stdout_relay.form("events", 0, b'{"t":1.5,"event":"started"}\n')}
     look(service, run)
     assert run.recorded_state().status == "Running"
 

@@ -21,7 +21,7 @@ from jobsdk import (
     command,
 )
 from jobsdk.azureml import translation
-from jobsdk.bootstrap import azureml_node
+from jobsdk.bootstrap.agent import azureml_node
 from jobsdk.compute import parcel
 from jobsdk.job.command import CommandJob
 from jobsdk.plan import Plan, make_plan, whole_plan

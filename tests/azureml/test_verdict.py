@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jobsdk import PyTorchDistribution, TensorFlowDistribution, command
 from jobsdk.azureml import verdict
-from jobsdk.bootstrap import layout
+from jobsdk.bootstrap.spec import paths
 from jobsdk.card import render
 from jobsdk.plan import Plan, make_plan
 from jobsdk.runs import RunFolder
@@ -63,7 +63,7 @@ def judged(
     for event in events:
         run.append_event(event)
     for rank, text in logs.items():
-        path = layout.rank_log(str(run.path), rank // 2, rank)
+        path = paths.rank_log(str(run.path), rank // 2, rank)
         (run.path / f"logs/node-{rank // 2}").mkdir(parents=True, exist_ok=True)
         with open(path, "w") as file:
             file.write(text)

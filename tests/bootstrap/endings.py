@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jobsdk.bootstrap import failure
+from jobsdk.bootstrap.failures import tracebacks
 
 
 def record(log: Path, code: int, **more: Any) -> dict[str, Any]:
     """The message of rank 3 on node 1, whose output is in `log`; a negative code is a signal, as subprocess has it."""
     ended = {"exit_code": code if code >= 0 else 128 - code, "signal": None if code >= 0 else -code}
-    return {"t": 1.0, "node": 1, "rank": 3, **ended, **failure.last_words(str(log)), **more}
+    return {"t": 1.0, "node": 1, "rank": 3, **ended, **tracebacks.last_words(str(log)), **more}
 
 
 def ending(log: Path, *argv: str, **more: Any) -> dict[str, Any]:

@@ -11,14 +11,14 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobsdk.bootstrap import claims
+from jobsdk.bootstrap.system import gpu_locks
 from tests.needs import needs
 
 #: The locks on machines and their GPUs lie in /tmp, each under the name of its machine. Hosts of another test that runs
 #: beside this one have the same names, so each set of hosts has that folder for itself.
 _ENTER = (
     'mount --bind "$0" /etc/hosts && mount --bind "$(dirname "$0")/locks" '
-    f'{claims.FOLDER} && hostname "$1" && shift && exec "$@"'
+    f'{gpu_locks.FOLDER} && hostname "$1" && shift && exec "$@"'
 )
 
 
@@ -32,7 +32,7 @@ class Hosts:
         self._file = folder / "hosts"
         names = "".join(f"{self.address(host)} h{host}\n" for host in range(count))
         self._file.write_text("127.0.0.1 localhost\n" + names)
-        for locks in (folder / "locks", Path(claims.FOLDER)):  # what is mounted, and where
+        for locks in (folder / "locks", Path(gpu_locks.FOLDER)):  # what is mounted, and where
             with contextlib.suppress(FileExistsError):
                 locks.mkdir()
                 locks.chmod(0o1777)

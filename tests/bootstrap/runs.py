@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jobsdk.bootstrap import procfs
 from jobsdk.bootstrap.archive import command
+from jobsdk.bootstrap.system import procfs
 from jobsdk.job.command import CommandJob
 from jobsdk.plan import make_plan
 

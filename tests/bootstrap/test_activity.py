@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import procfs
-from jobsdk.bootstrap.activity import Watch
+from jobsdk.bootstrap.hangs.activity import Watch
+from jobsdk.bootstrap.system import procfs
 from tests.bootstrap.runs import wait_for
 
 BUSY = [sys.executable, "-c", "while True: pass"]

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap import azureml_node, detect, slurm
-from jobsdk.bootstrap.detect import NotDetected
+from jobsdk.bootstrap.agent import azureml_node
+from jobsdk.bootstrap.detect import registry, slurm
+from jobsdk.bootstrap.detect.registry import NotDetected
 from tests.bootstrap.runs import plan
 
 RUN = {"AZUREML_RUN_ID": "brave_nut_1"}
@@ -62,7 +63,7 @@ BATCH_AI = {
 def test_a_node_among_several(
     environment: dict[str, str], rank: int, addresses: list[str], hosts: list[str] | None
 ) -> None:
-    place = detect.detect(environment)
+    place = registry.detect(environment)
     assert (place.rank, place.addresses, place.hosts) == (rank, addresses, hosts)
     assert place.judges, "why it takes a node away only the service knows"
 
@@ -78,16 +79,16 @@ def test_a_node_among_several(
     ],
 )
 def test_a_single_node_has_no_master_node(environment: dict[str, str]) -> None:
-    place = detect.detect(environment)
+    place = registry.detect(environment)
     assert (place.rank, place.addresses) == (0, ["127.0.0.1"])
 
 
 def test_what_an_image_has_left_does_not_fool_it() -> None:
     left = {"RANK": "7", "WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8"}
-    assert detect.detect({**left, **KUBERNETES}).rank == 1
-    assert detect.detect({**left, **BATCH_AI}).rank == 1, "the sizes are not the job's"
+    assert registry.detect({**left, **KUBERNETES}).rank == 1
+    assert registry.detect({**left, **BATCH_AI}).rank == 1, "the sizes are not the job's"
     left = {name: value for name, value in left.items() if name.startswith("OMPI_")}
-    assert detect.detect({**PYTORCH, **left}).rank == 2
+    assert registry.detect({**PYTORCH, **left}).rank == 2
 
 
 @pytest.mark.parametrize(
@@ -106,23 +107,23 @@ def test_what_an_image_has_left_does_not_fool_it() -> None:
 )
 def test_what_is_wrong_is_named(environment: dict[str, str], words: str) -> None:
     with pytest.raises(NotDetected) as caught:
-        detect.detect(environment)
+        registry.detect(environment)
     assert words in str(caught.value)
 
 
 def test_other_places_come_first() -> None:
     """Ranks of ours have Azure ML's variables wherever they run, and may start jobs of their own."""
     explicit = {**PYTORCH, "JOBSDK_NODE_RANK": "0", "JOBSDK_CONTROL": "a 1"}
-    assert detect.detect(explicit).addresses == ["a"]
+    assert registry.detect(explicit).addresses == ["a"]
     pod = {**PYTORCH, "JOB_COMPLETION_INDEX": "1", "JOBSDK_CONTROL": "a 1"}
-    assert detect.detect(pod).rank == 1
+    assert registry.detect(pod).rank == 1
     with pytest.raises(NotDetected, match="no place that the bootstrap knows"):
-        detect.detect({**PYTORCH, "JOBSDK_RUN_NAME": "brave_nut_1"})
+        registry.detect({**PYTORCH, "JOBSDK_RUN_NAME": "brave_nut_1"})
 
 
 @given(st.text(min_size=1))
 def test_control_ports_are_the_runs_own_and_below_those_of_connections(run: str) -> None:
-    first, second = (detect.detect({**PYTORCH, "AZUREML_RUN_ID": name}).ports for name in (run, run))
+    first, second = (registry.detect({**PYTORCH, "AZUREML_RUN_ID": name}).ports for name in (run, run))
     assert first == second
     assert all(1024 < port < 32768 for port in first)
     assert len(set(first)) == len(slurm.ports(0))
@@ -142,7 +143,7 @@ def test_the_nodes_of_a_job_agree(count: int, comma: str, data: st.DataObject) -
     for node in range(count):
         own = {name: str(count) if name == "WORLD_SIZE" else str(node) for name in told}
         places.append(
-            detect.detect({**RUN, "AZUREML_NODE_COUNT": str(count), **own, **{name: masters[name] for name in named}})
+            registry.detect({**RUN, "AZUREML_NODE_COUNT": str(count), **own, **{name: masters[name] for name in named}})
         )
     assert [place.rank for place in places] == list(range(count))
     assert {(tuple(place.addresses), tuple(place.ports)) for place in places} == {

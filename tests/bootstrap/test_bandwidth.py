@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import bandwidth, preflight
-from jobsdk.bootstrap.diagnosis import OK, WARNING, Finding
+from jobsdk.bootstrap.preflight import bandwidth
+from jobsdk.bootstrap.preflight import run as preflight
+from jobsdk.bootstrap.preflight.diagnosis import OK, WARNING, Finding
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import LocalRun
 from tests.bootstrap.test_preflight import TOKEN, on_hosts, result, the_plan
@@ -134,7 +135,7 @@ def test_nccl_is_held_against_infiniband() -> None:
 
 
 def test_torch_is_used_where_all_have_it_and_nccl_where_all_have_gpus() -> None:
-    from jobsdk.bootstrap.allreduce import backend_for
+    from jobsdk.bootstrap.preflight.allreduce import backend_for
 
     bare = {"packages": {"torch": "2", "cuda": "12.4"}, "visible_gpus": []}
     full = {**bare, "visible_gpus": ["0"]}

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import causes, known_errors, mpi_library, mpirun
+from jobsdk.bootstrap.failures import classify, known_errors
+from jobsdk.bootstrap.launchers import mpi_library, mpirun
 from tests.bootstrap.endings import ending, python, raised, record, said, shell
 
 OOM = {"oom": {"source": "cgroup", "limit": 512 << 20, "kills": 1}}
 
 
 def judged(one: dict[str, Any]) -> tuple[str, str]:
-    verdict = causes.judge(one)
+    verdict = classify.judge(one)
     return verdict["class"], verdict["words"]
 
 
@@ -63,12 +64,12 @@ def test_what_torch_says(torch_failures: dict[str, dict[str, Any]], name: str) -
 
 def test_the_port_that_torch_could_not_have_is_known(torch_failures: dict[str, dict[str, Any]]) -> None:
     one = torch_failures["port_in_use"]
-    assert f"port: {causes.judge(one)['port']}," in one["error"]
+    assert f"port: {classify.judge(one)['port']}," in one["error"]
 
 
 def test_a_dataloader_worker_that_was_killed_for_want_of_memory(torch_failures: dict[str, dict[str, Any]]) -> None:
     """The rank ends with code 1; only the kernel's count tells why."""
-    verdict = causes.judge({**torch_failures["worker_killed"], "evidence": OOM})
+    verdict = classify.judge({**torch_failures["worker_killed"], "evidence": OOM})
     assert verdict["class"] == "out_of_memory"
     assert verdict["words"].endswith("a process of it was killed by SIGKILL (limit of its cgroup: 512 MiB)")
     assert "the limit is 512 MiB" in verdict["advice"]
@@ -80,7 +81,7 @@ def test_of_all_that_torch_said_the_timeouts_and_the_lost_peer_come_last(
     first_to_last = ["bad_sample", "silent_peer", "killed_peer"]
     records = [{**torch_failures[name], "t": -float(index)} for index, name in enumerate(first_to_last)]
     for order in itertools.permutations(records):
-        assert sorted(order, key=causes.likelihood) == records
+        assert sorted(order, key=classify.likelihood) == records
 
 
 # -- TensorFlow ------------------------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ def test_a_port_that_tensorflow_could_not_have(tmp_path: Path) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         code = f"import tensorflow as tf; tf.distribute.Server({{'worker': ['127.0.0.1:{port}']}})"
-        verdict = causes.judge(python(tmp_path / "log", code))
+        verdict = classify.judge(python(tmp_path / "log", code))
     assert (verdict["class"], verdict["port"]) == ("port_in_use", port)
     assert verdict["words"].startswith(f"found port {port} in use: ")
 
@@ -191,11 +192,11 @@ def test_a_file_that_is_no_python(tmp_path: Path) -> None:
 def test_killed_for_want_of_memory() -> None:
     """A traceback that was logged before has nothing to do with it."""
     for one in (said(code=137, signum=9), said(code=137), raised("ValueError: caught before", code=137, signal=9)):
-        verdict = causes.judge({**one, "evidence": OOM})
+        verdict = classify.judge({**one, "evidence": OOM})
         assert verdict["class"] == "out_of_memory"
         assert verdict["words"].startswith("ran out of memory and ")
         assert verdict["words"].endswith("(limit of its cgroup: 512 MiB)")
-    kernel = causes.judge(said(code=137, signum=9, evidence={"oom": {"source": "kernel", "limit": None, "kills": 1}}))
+    kernel = classify.judge(said(code=137, signum=9, evidence={"oom": {"source": "kernel", "limit": None, "kills": 1}}))
     assert kernel["words"] == "ran out of memory and was killed by SIGKILL"
     assert "limit" not in kernel["advice"]
 
@@ -219,7 +220,7 @@ def test_mpi_abort(tmp_path: Path) -> None:
 def test_an_mpi_library_of_another_family() -> None:
     library = mpi_library.Library(mpirun.HYDRA, "/usr/lib/libmpi.so.12")
     words = mpi_library.mismatch(library, mpirun.Launcher(mpirun.OPENMPI, "/usr/bin/mpirun", "5.0"))
-    verdict = causes.judge(said(error=words))
+    verdict = classify.judge(said(error=words))
     assert verdict["class"] == "mpi_library"
     assert verdict["words"] == f"does not see the other ranks: {words}"
     assert verdict["advice"].startswith("set launcher: hydra")
@@ -270,7 +271,7 @@ NCCL = (
     ],
 )  # fmt: skip
 def test_what_gpus_and_nccl_are_known_to_say(error: str, cause: str, advice: str | None) -> None:
-    verdict = causes.judge(raised(error, evidence={"interface": "ib0"}))
+    verdict = classify.judge(raised(error, evidence={"interface": "ib0"}))
     assert verdict["class"] == cause
     assert (verdict["advice"] or "") == "" if advice is None else advice in verdict["advice"]
 
@@ -292,8 +293,8 @@ def test_who_finds_nobody_listening_may_be_a_victim() -> None:
         " refused"
     )
     caller, culprit = raised(error, t=1.0), raised("ValueError: 5", t=2.0)
-    assert min([caller, culprit], key=causes.likelihood) is culprit
-    verdict = causes.judge(caller)
+    assert min([caller, culprit], key=classify.likelihood) is culprit
+    verdict = classify.judge(caller)
     assert (verdict["class"], verdict["secondary"]) == ("nccl_error", False)
 
 
@@ -311,18 +312,18 @@ def test_whatever_order_failures_arrive_in() -> None:
     aborted = said("  what():  Connection closed by peer [::1]:9", code=134, signum=6, t=0.5)
     stopped = raised("ValueError: while ending", t=0.0, stopped=True)
     everyone = [culprit, another, silent, told, launcher, late, victim, aborted, stopped]
-    found = sorted(everyone, key=causes.likelihood)
+    found = sorted(everyone, key=classify.likelihood)
     assert found[:2] == [culprit, another]
     assert found[-1] is stopped
     for order in itertools.permutations([another, silent, victim]):
-        assert sorted(order, key=causes.likelihood) == [another, silent, victim]
-    assert [causes.judge(one)["secondary"] for one in everyone] == [False] * 6 + [True] * 3
+        assert sorted(order, key=classify.likelihood) == [another, silent, victim]
+    assert [classify.judge(one)["secondary"] for one in everyone] == [False] * 6 + [True] * 3
 
 
 def test_a_node_that_is_lost_comes_before_those_who_miss_it() -> None:
     node = {"t": 16.0, "node": 1, "rank": None, "exit_code": 125, "class": "node_lost", "message": "node 1 is lost"}
     victim = raised("RuntimeError: [pair.cc:537] Read error [10.0.0.2]:1: Connection reset by peer", t=1.0)
-    assert min([victim, node], key=causes.likelihood) is node
+    assert min([victim, node], key=classify.likelihood) is node
 
 
 @pytest.mark.parametrize(
@@ -339,13 +340,13 @@ def test_a_node_that_is_lost_comes_before_those_who_miss_it() -> None:
     ],
 )  # fmt: skip
 def test_the_same_error(one: str, other: str, same: bool) -> None:
-    assert causes.same_error(raised(one), raised(other, rank=4, node=0)) is same
+    assert classify.same_error(raised(one), raised(other, rank=4, node=0)) is same
 
 
 def test_the_same_end_without_a_word() -> None:
-    assert causes.same_error(said(code=3), said(code=3, rank=4))
-    assert not causes.same_error(said(code=3), said(code=4))
-    assert not causes.same_error(said(code=137, signum=9), said(code=143, signum=15))
+    assert classify.same_error(said(code=3), said(code=3, rank=4))
+    assert not classify.same_error(said(code=3), said(code=4))
+    assert not classify.same_error(said(code=137, signum=9), said(code=143, signum=15))
 
 
 # -- what the coordinator knows itself -------------------------------------------------------------------------------
@@ -356,7 +357,7 @@ def test_the_same_end_without_a_word() -> None:
 )
 def test_a_class_that_the_coordinator_has_found(name: str) -> None:
     one = {"t": 1.0, "node": 2, "rank": None, "exit_code": 125, "class": name, "error": "OSError: Broken pipe"}
-    verdict = causes.judge(one)
+    verdict = classify.judge(one)
     assert verdict["class"] == name
     assert verdict["words"]
     assert "Broken pipe" not in verdict["words"]
@@ -384,8 +385,8 @@ def test_every_sign_is_of_a_class_and_every_template_can_be_filled() -> None:
 def test_advice_with_a_fact_gives_way_where_the_fact_is_not_known() -> None:
     full = {"disk": {"path": "/scratch", "free": 4096, "size": 1 << 30}}
     error = "OSError: [Errno 28] No space left on device"
-    assert "/scratch has 4 KiB left" in causes.judge(raised(error, evidence=full))["advice"]
-    assert causes.judge(raised(error))["advice"] == "free space, or write elsewhere"
+    assert "/scratch has 4 KiB left" in classify.judge(raised(error, evidence=full))["advice"]
+    assert classify.judge(raised(error))["advice"] == "free space, or write elsewhere"
 
 
 # -- advice of TensorFlow's ------------------------------------------------------------------------------------------
@@ -418,7 +419,7 @@ REDUCTION = (
     ],
 )  # fmt: skip
 def test_what_to_do(words: str, says: str) -> None:
-    advice = causes.judge(said("epoch 1/2 loss 0.4", *words.split("\n")))["advice"]
+    advice = classify.judge(said("epoch 1/2 loss 0.4", *words.split("\n")))["advice"]
     assert says in advice
 
 
@@ -428,18 +429,18 @@ def test_what_to_do(words: str, says: str) -> None:
     ids=["nothing", "any", "fit", "a loop's own mistake", "a reduction of one's own"],
 )
 def test_nothing_is_said_of_other_errors(words: str) -> None:
-    assert causes.judge(said(*words.split("\n")))["advice"] is None
+    assert classify.judge(said(*words.split("\n")))["advice"] is None
 
 
 def test_who_fails_in_silence_while_the_disk_is_full_failed_of_that() -> None:
     """Its log could not take the error either."""
     disk = {"disk": {"path": "/run", "free": 0, "size": 1 << 22}}
-    found = causes.judge(said(evidence=disk))
+    found = classify.judge(said(evidence=disk))
     assert (found["class"], found["words"]) == ("disk_full", "exited with code 1, and the disk of /run is full")
-    assert causes.judge(raised("ValueError: x", evidence=disk))["class"] == "exception"
+    assert classify.judge(raised("ValueError: x", evidence=disk))["class"] == "exception"
 
 
 def test_mpich_at_the_end_of_a_world_that_is_gone() -> None:
     lines = ["MPIDI_UCX_mpi_finalize_hook(303): ", "pmi1_barrier(120)...............: PMI_Barrier returned -1"]
-    verdict = causes.judge({"t": 1.0, "rank": 0, "node": 0, "exit_code": 1, "signal": None, "last_lines": lines})
+    verdict = classify.judge({"t": 1.0, "rank": 0, "node": 0, "exit_code": 1, "signal": None, "last_lines": lines})
     assert (verdict["class"], verdict["secondary"]) == ("peer_lost", True)

@@ -10,79 +10,79 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import claims
+from jobsdk.bootstrap.system import gpu_locks
 
 NOTE = {"run": "first", "user": "me"}
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(claims, "FOLDER", str(tmp_path / "locks"))
-    monkeypatch.setattr(claims, "_PATIENCE", 0.1)
+    monkeypatch.setattr(gpu_locks, "FOLDER", str(tmp_path / "locks"))
+    monkeypatch.setattr(gpu_locks, "_PATIENCE", 0.1)
     return tmp_path / "locks"
 
 
 def test_gpus_are_shared_out() -> None:
-    first = claims.claim(["0", "1", "GPU-ab/c"], 2, NOTE)
+    first = gpu_locks.claim(["0", "1", "GPU-ab/c"], 2, NOTE)
     assert first.gpus == ["0", "1"]
-    second = claims.claim(["0", "1", "GPU-ab/c"], 1, NOTE)
+    second = gpu_locks.claim(["0", "1", "GPU-ab/c"], 1, NOTE)
     assert second.gpus == ["GPU-ab/c"]
-    with pytest.raises(claims.Taken, match=r"GPU 0, GPU 1, GPU GPU-ab_c are in use by run first of me since \d{4}-"):
-        claims.claim(["0", "1", "GPU-ab/c"], 1, NOTE)
-    claims.release(first)
-    again = claims.claim(["0", "1"], None, NOTE)
+    with pytest.raises(gpu_locks.Taken, match=r"GPU 0, GPU 1, GPU GPU-ab_c are in use by run first of me since \d{4}-"):
+        gpu_locks.claim(["0", "1", "GPU-ab/c"], 1, NOTE)
+    gpu_locks.release(first)
+    again = gpu_locks.claim(["0", "1"], None, NOTE)
     assert again.gpus == ["0", "1"]
-    claims.release(again)
-    claims.release(second)
+    gpu_locks.release(again)
+    gpu_locks.release(second)
 
 
 def test_nothing_is_held_of_a_claim_that_fails() -> None:
-    first = claims.claim(["1"], None, NOTE)
-    with pytest.raises(claims.Taken):
-        claims.claim(["0", "1"], None, NOTE)
-    claims.release(claims.claim(["0"], None, NOTE))
-    claims.release(first)
+    first = gpu_locks.claim(["1"], None, NOTE)
+    with pytest.raises(gpu_locks.Taken):
+        gpu_locks.claim(["0", "1"], None, NOTE)
+    gpu_locks.release(gpu_locks.claim(["0"], None, NOTE))
+    gpu_locks.release(first)
 
 
 def test_a_whole_machine_and_its_gpus_exclude_one_another() -> None:
-    machine = claims.claim(None, None, {"run": "whole", "user": "me"})
+    machine = gpu_locks.claim(None, None, {"run": "whole", "user": "me"})
     for gpus in (None, ["0"], []):
-        with pytest.raises(claims.Taken, match="it is in use by run whole of me"):
-            claims.claim(gpus, None, NOTE)
-    claims.release(machine)
-    gpu = claims.claim(["0"], None, NOTE)
-    with pytest.raises(claims.Taken, match="GPU 0 is in use by run first of me"):
-        claims.claim(None, None, NOTE)
-    claims.release(gpu)
+        with pytest.raises(gpu_locks.Taken, match="it is in use by run whole of me"):
+            gpu_locks.claim(gpus, None, NOTE)
+    gpu_locks.release(machine)
+    gpu = gpu_locks.claim(["0"], None, NOTE)
+    with pytest.raises(gpu_locks.Taken, match="GPU 0 is in use by run first of me"):
+        gpu_locks.claim(None, None, NOTE)
+    gpu_locks.release(gpu)
 
 
 def test_a_look_changes_nothing(folder: Path) -> None:
-    assert claims.look(["0"], None) is None
-    assert claims.look(None, None) is None
+    assert gpu_locks.look(["0"], None) is None
+    assert gpu_locks.look(None, None) is None
     assert not folder.exists()
-    held = claims.claim(["0"], None, NOTE)
+    held = gpu_locks.claim(["0"], None, NOTE)
     files = sorted(path.name for path in folder.iterdir())
-    assert "run first" in str(claims.look(["0"], None))
-    assert claims.look(["1"], None) is None
+    assert "run first" in str(gpu_locks.look(["0"], None))
+    assert gpu_locks.look(["1"], None) is None
     assert sorted(path.name for path in folder.iterdir()) == files
-    claims.release(held)
+    gpu_locks.release(held)
 
 
 def test_who_only_looks_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    monkeypatch.setattr(claims, "_PATIENCE", 10.0)
-    looking = claims.claim(["0"], None, NOTE)
-    timer = threading.Timer(0.1, claims.release, [looking])
+    monkeypatch.setattr(gpu_locks, "_PATIENCE", 10.0)
+    looking = gpu_locks.claim(["0"], None, NOTE)
+    timer = threading.Timer(0.1, gpu_locks.release, [looking])
     timer.start()
-    claims.release(claims.claim(["0"], None, NOTE))
+    gpu_locks.release(gpu_locks.claim(["0"], None, NOTE))
     timer.join()
 
 
 _HOLDER = """
 import os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
-from jobsdk.bootstrap import claims
+from jobsdk.bootstrap.system import gpu_locks as claims
 claims.keep(os.environ)
 child = subprocess.Popen(["sleep", "600"], close_fds=False, stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
@@ -92,31 +92,31 @@ sys.stdin.read()
 
 def test_a_killed_process_frees_what_it_was_started_with(folder: Path) -> None:
     """Although what it had started lives on."""
-    held = claims.claim(["0"], None, NOTE)
+    held = gpu_locks.claim(["0"], None, NOTE)
     for file in held.files:
         os.set_inheritable(file, True)
-    root = str(Path(claims.__file__).parent.parent.parent)
+    root = str(Path(gpu_locks.__file__).parent.parent.parent)
     process = subprocess.Popen(
         [sys.executable, "-c", _HOLDER, root],
-        env={**os.environ, claims.HELD: ",".join(map(str, held.files))},
+        env={**os.environ, gpu_locks.HELD: ",".join(map(str, held.files))},
         pass_fds=held.files,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
     child = int(process.stdout.readline())
-    claims.release(held)
-    assert claims.look(["0"], None) is not None
+    gpu_locks.release(held)
+    assert gpu_locks.look(["0"], None) is not None
     process.kill()
     process.communicate()
-    assert claims.look(["0"], None) is None
+    assert gpu_locks.look(["0"], None) is None
     os.kill(child, signal.SIGKILL)
 
 
 def test_other_users_can_lock_the_same_file(folder: Path) -> None:
     mask = os.umask(0o077)
     try:
-        claims.release(claims.claim(["0"], None, NOTE))
+        gpu_locks.release(gpu_locks.claim(["0"], None, NOTE))
     finally:
         os.umask(mask)
     assert oct(folder.stat().st_mode & 0o7777) == "0o1777"

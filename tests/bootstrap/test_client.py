@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import client, control, network
-from jobsdk.bootstrap.client import Clock, ControlClient
-from jobsdk.bootstrap.control import ControlServer
-from jobsdk.bootstrap.loop import Loop
+from jobsdk.bootstrap.control import client
+from jobsdk.bootstrap.control import server as control
+from jobsdk.bootstrap.control.client import Clock, ControlClient
+from jobsdk.bootstrap.control.loop import Loop
+from jobsdk.bootstrap.control.server import ControlServer
+from jobsdk.bootstrap.system import network
 from tests.bootstrap.test_control import TOKEN, Server
 from tests.clocks import off_by
 

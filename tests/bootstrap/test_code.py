@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import code
+from jobsdk.bootstrap.agent import code
 
 
 def _told(event: str, **facts: object) -> None:

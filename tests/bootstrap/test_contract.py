@@ -9,11 +9,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap import contract
+from jobsdk.bootstrap.distributions import contract
+from jobsdk.bootstrap.spec import facts as facts_
+from jobsdk.bootstrap.spec import ranks
 from tests.bootstrap.runs import plan
 
 
-def facts(the_plan: dict[str, Any], **more: Any) -> contract.Facts:
+def facts(the_plan: dict[str, Any], **more: Any) -> facts_.Facts:
     nodes = the_plan["nodes"]
     known: dict[str, Any] = {
         "addresses": [f"10.0.0.{node}" for node in range(nodes)],
@@ -21,12 +23,12 @@ def facts(the_plan: dict[str, Any], **more: Any) -> contract.Facts:
         "host_list": ",".join(f"10.0.0.{node}" for node in range(nodes)),
         "cores": 8, "interface": "eth0", "gpus": None, "inherited": {}, "run_dir": "/run", "io_dir": "/run",
     }  # fmt: skip
-    return contract.Facts(**{**known, **more})
+    return facts_.Facts(**{**known, **more})
 
 
 def environments(the_plan: dict[str, Any], **more: Any) -> list[dict[str, str]]:
     rules = contract.Contract(the_plan, facts(the_plan, **more))
-    return [rules.environment(process) for process in contract.processes(the_plan)]
+    return [rules.environment(process) for process in ranks.processes(the_plan)]
 
 
 uniform = st.builds(
@@ -56,7 +58,7 @@ tensorflow = st.integers(1, 8).flatmap(
 @given(st.one_of(uniform, tensorflow))
 def test_ranks_are_a_permutation_and_all_agree_on_the_world(the_plan: dict[str, Any]) -> None:
     found = environments(the_plan)
-    size = contract.world_size(the_plan)
+    size = ranks.world_size(the_plan)
     assert [int(env["RANK"]) for env in found] == list(range(size))
     assert {env["WORLD_SIZE"] for env in found} == {str(size)}
     assert {env["MASTER_ADDR"] for env in found} == {"10.0.0.0"}
@@ -78,14 +80,14 @@ def test_tf_config_names_every_task_once_with_an_address_of_its_own(the_plan: di
     assert len(set(hosts)) == len(hosts)
     assert all(hosts for hosts in cluster.values()), "TensorFlow 2.13+ refuses an empty list"
     assert ("chief" in cluster) == the_plan["distribution"]["chief"]
-    for process, config in zip(contract.processes(the_plan), configs, strict=True):
+    for process, config in zip(ranks.processes(the_plan), configs, strict=True):
         role, index = config["task"]["type"], config["task"]["index"]
         assert cluster[role][index].startswith(f"10.0.0.{process.node_rank}:")
 
 
 def test_with_as_many_workers_as_nodes_server_0_shares_node_0() -> None:
     roles = {"type": "tensorflow", "launcher": "direct", "workers": 3, "parameter_servers": 1, "chief": False}
-    places = [(p.role, p.role_index, p.node_rank) for p in contract.processes(plan("x", 3, roles))]
+    places = [(p.role, p.role_index, p.node_rank) for p in ranks.processes(plan("x", 3, roles))]
     assert places == [("worker", 0, 0), ("ps", 0, 0), ("worker", 1, 1), ("worker", 2, 2)]
 
 
@@ -136,7 +138,7 @@ def test_what_others_start_on_a_node_is_told_of_the_node_and_of_no_rank() -> Non
     direct = {"type": "deepspeed", "processes": 2, "launcher": "direct"}
     the_plan = plan("x", 2, direct, environment={"MINE": "1"}, gpus_per_process=1)
     addresses = ["10.0.0.0", "10.0.0.1"]
-    facts = contract.Facts(addresses, [[1], [1]], "", 8, "eth0", ["0", "1"], {}, "/run", "/run")
+    facts = facts_.Facts(addresses, [[1], [1]], "", 8, "eth0", ["0", "1"], {}, "/run", "/run")
     env = contract.Contract(the_plan, facts).of_node(1)
     assert (env["NODE_RANK"], env["MASTER_ADDR"], env["MINE"], env["OMP_NUM_THREADS"]) == ("1", "10.0.0.0", "1", "4")
     assert env["PATH"].startswith("/run/remote-shell/node-1:")

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import channel, control, network
-from jobsdk.bootstrap.control import ControlServer, Peer
-from jobsdk.bootstrap.loop import Loop
+from jobsdk.bootstrap.control import channel
+from jobsdk.bootstrap.control import server as control
+from jobsdk.bootstrap.control.loop import Loop
+from jobsdk.bootstrap.control.server import ControlServer, Peer
+from jobsdk.bootstrap.system import network
 from tests.bootstrap.runs import wait_for
 
 TOKEN = b"t" * 32

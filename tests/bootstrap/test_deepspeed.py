@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import contract, tuner
-from jobsdk.bootstrap.deepspeed import parse_config
+from jobsdk.bootstrap.distributions import contract
+from jobsdk.bootstrap.launchers import deepspeed_tuner
+from jobsdk.bootstrap.launchers.deepspeed import parse_config
+from jobsdk.bootstrap.spec import facts as facts_
+from jobsdk.bootstrap.spec import ranks
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 
 LAUNCHED = {"type": "deepspeed", "processes": 2, "launcher": "deepspeed"}
@@ -80,7 +83,7 @@ def test_the_training_after_the_search_has_its_own_exit_code(
     monkeypatch.setenv("NODE_COUNT", "1")
     settings = {"arg_mappings": {"train_micro_batch_size_per_gpu": "--batch", "gradient_accumulation_steps": "--gas"}}
     argv = [str(script), "--deepspeed_config", "ds.json", "--batch", "4", "--gas", "1"]
-    assert tuner._train(argv, 2, str(best), settings) == 7
+    assert deepspeed_tuner._train(argv, 2, str(best), settings) == 7
     assert str(["--deepspeed_config", str(best), "--batch", "16", "--gas", "1"]) in capfd.readouterr().out
 
 
@@ -94,8 +97,8 @@ def test_the_training_after_the_search_has_its_own_exit_code(
     ],
 )
 def test_no_search_without_a_configuration(argv: list[str], says: str) -> None:
-    with pytest.raises((tuner.TunerError, FileNotFoundError), match=says):
-        tuner.run("tune", argv)
+    with pytest.raises((deepspeed_tuner.TunerError, FileNotFoundError), match=says):
+        deepspeed_tuner.run("tune", argv)
 
 
 @pytest.mark.parametrize(
@@ -110,21 +113,24 @@ def test_no_search_without_a_configuration(argv: list[str], says: str) -> None:
 def test_the_tuner_stands_before_the_script(text: str, rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/it's/bootstrap.pyz"])
     python = text[: text.index("train.py")].replace("-u", "").replace("'my", "").rstrip()
-    assert tuner.command(plan("x", distribution=TUNED), text) == f"{python} '/it'\\''s/bootstrap.pyz' tuner tune {rest}"
+    assert (
+        deepspeed_tuner.command(plan("x", distribution=TUNED), text)
+        == f"{python} '/it'\\''s/bootstrap.pyz' tuner tune {rest}"
+    )
 
 
 @pytest.mark.parametrize("text", ["bash train.sh", "python -m train", "python -c 1", "python", "deepspeed train.py"])
 def test_what_is_no_python_script_is_not_tuned(text: str) -> None:
-    assert not tuner.fits(text)
+    assert not deepspeed_tuner.fits(text)
     with pytest.raises(OSError, match="of the form"):
-        tuner.command(plan("x", distribution=TUNED), text)
+        deepspeed_tuner.command(plan("x", distribution=TUNED), text)
 
 
 def test_the_tuner_is_the_jobs_one_process(tmp_path: Path) -> None:
     the_plan = plan("x", nodes=1, distribution=TUNED, gpus_per_process=1)
-    (process,) = contract.processes(the_plan)
-    assert (process.role, contract.world_size(the_plan)) == ("tuner", 1)
-    facts = contract.Facts(["h"], [[1]], "h", 8, None, ["0", "1"], {}, str(tmp_path), str(tmp_path))
+    (process,) = ranks.processes(the_plan)
+    assert (process.role, ranks.world_size(the_plan)) == ("tuner", 1)
+    facts = facts_.Facts(["h"], [[1]], "h", 8, None, ["0", "1"], {}, str(tmp_path), str(tmp_path))
     variables = contract.Contract(the_plan, facts).environment(process)
     # What the processes of its trials inherit is right for them.
     assert (variables["LOCAL_SIZE"], variables["LOCAL_WORLD_SIZE"], variables["OMP_NUM_THREADS"]) == ("2", "2", "4")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobsdk.bootstrap import detect
-from jobsdk.bootstrap.detect import Place
+from jobsdk.bootstrap.detect import registry
+from jobsdk.bootstrap.detect.registry import Place
 
 
 @pytest.mark.parametrize(
@@ -15,13 +15,13 @@ from jobsdk.bootstrap.detect import Place
     ],
 )
 def test_explicit_variables(control: str, place: Place) -> None:
-    assert detect.detect({"JOBSDK_NODE_RANK": "2", "JOBSDK_CONTROL": control}) == place
+    assert registry.detect({"JOBSDK_NODE_RANK": "2", "JOBSDK_CONTROL": control}) == place
 
 
 @pytest.mark.parametrize(("text", "hosts"), [("a,b, c", ["a", "b", "c"]), ("a,,c", ["a", "", "c"]), ("", None)])
 def test_hosts_may_be_named_in_the_order_of_the_nodes(text: str, hosts: list[str] | None) -> None:
     environment = {"JOBSDK_NODE_RANK": "0", "JOBSDK_CONTROL": "a 1", "JOBSDK_HOSTS": text}
-    assert detect.detect(environment).hosts == hosts
+    assert registry.detect(environment).hosts == hosts
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,10 @@ def test_hosts_may_be_named_in_the_order_of_the_nodes(text: str, hosts: list[str
     ],
 )
 def test_half_told_is_an_error_that_says_what_is_needed(environment: dict[str, str]) -> None:
-    with pytest.raises(detect.NotDetected, match="JOBSDK_CONTROL"):
-        detect.detect(environment)
+    with pytest.raises(registry.NotDetected, match="JOBSDK_CONTROL"):
+        registry.detect(environment)
 
 
 def test_no_known_place_is_an_error() -> None:
-    with pytest.raises(detect.NotDetected, match="set JOBSDK_NODE_RANK and JOBSDK_CONTROL"):
-        detect.detect({})
+    with pytest.raises(registry.NotDetected, match="set JOBSDK_NODE_RANK and JOBSDK_CONTROL"):
+        registry.detect({})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobsdk.bootstrap import diagnosis
-from jobsdk.bootstrap.diagnosis import OK, PROBLEM, WARNING, Finding, Nodes
+from jobsdk.bootstrap.preflight import diagnosis
+from jobsdk.bootstrap.preflight.diagnosis import OK, PROBLEM, WARNING, Finding, Nodes
 
 GIB = 1 << 30
 GOOD: dict[str, Any] = {

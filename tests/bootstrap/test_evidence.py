@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import causes, evidence
+from jobsdk.bootstrap.failures import classify, evidence
 from tests.bootstrap.endings import python
 from tests.cgroups import memory_cgroup
 
@@ -125,7 +125,7 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     ended = python(tmp_path / "log", code)
     ended["evidence"] = watch.of(None, ended["exit_code"], ended["signal"])
     assert ended["evidence"]["disk"] == {"path": str(small_disk), "free": 0, "size": 1 << 20}
-    verdict = causes.judge(ended)
+    verdict = classify.judge(ended)
     assert verdict["class"] == "disk_full"
     assert verdict["advice"].startswith(f"{small_disk} has 0 bytes left")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import fabric
-from jobsdk.bootstrap import network as addresses
 from jobsdk.bootstrap.archive import command
+from jobsdk.bootstrap.system import infiniband
+from jobsdk.bootstrap.system import network as addresses
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import PYTORCH, plan
 
@@ -43,30 +43,30 @@ def device(root: Path, name: str, state: str = "4: ACTIVE", layer: str = "Infini
 def test_ports_as_the_kernel_shows_them(tmp_path: Path) -> None:
     device(tmp_path, "mlx5_1", "1: DOWN")
     device(tmp_path, "mlx5_0")
-    assert fabric.ports(str(tmp_path)) == [
-        fabric.Port("mlx5_0", "1", "ACTIVE", 400.0, "InfiniBand"),
-        fabric.Port("mlx5_1", "1", "DOWN", 400.0, "InfiniBand"),
+    assert infiniband.ports(str(tmp_path)) == [
+        infiniband.Port("mlx5_0", "1", "ACTIVE", 400.0, "InfiniBand"),
+        infiniband.Port("mlx5_1", "1", "DOWN", 400.0, "InfiniBand"),
     ]
 
 
 def test_only_active_ports_count_and_only_named_ones(tmp_path: Path) -> None:
     for name, state in (("mlx5_0", "4: ACTIVE"), ("mlx5_1", "1: DOWN"), ("mlx5_2", "4: ACTIVE")):
         device(tmp_path, name, state)
-    assert fabric.usable({}, str(tmp_path)) == ["mlx5_0", "mlx5_2"]
-    assert fabric.usable({"ib_devices": ["mlx5_1", "mlx5_2"]}, str(tmp_path)) == ["mlx5_2"]
-    assert fabric.usable({"infiniband": False}, str(tmp_path)) == []
+    assert infiniband.usable({}, str(tmp_path)) == ["mlx5_0", "mlx5_2"]
+    assert infiniband.usable({"ib_devices": ["mlx5_1", "mlx5_2"]}, str(tmp_path)) == ["mlx5_2"]
+    assert infiniband.usable({"infiniband": False}, str(tmp_path)) == []
 
 
 def test_roce_counts_unless_infiniband_is_what_is_expected(tmp_path: Path) -> None:
     device(tmp_path, "mlx5_an0", layer="Ethernet")
-    assert fabric.usable({}, str(tmp_path)) == ["mlx5_an0"]
-    assert fabric.usable({"infiniband": True}, str(tmp_path)) == []
-    assert fabric.usable({"ib_devices": ["mlx5_an0"]}, str(tmp_path)) == ["mlx5_an0"]
+    assert infiniband.usable({}, str(tmp_path)) == ["mlx5_an0"]
+    assert infiniband.usable({"infiniband": True}, str(tmp_path)) == []
+    assert infiniband.usable({"ib_devices": ["mlx5_an0"]}, str(tmp_path)) == ["mlx5_an0"]
 
 
 def test_a_container_that_sees_its_hosts_devices_and_was_not_given_them(tmp_path: Path) -> None:
-    assert fabric.usable({}, str(tmp_path)) is None
-    assert fabric.usable({}, str(device(tmp_path, "mlx5_0", verbs=False))) == []
+    assert infiniband.usable({}, str(tmp_path)) is None
+    assert infiniband.usable({}, str(device(tmp_path, "mlx5_0", verbs=False))) == []
 
 
 # -- all nodes ---------------------------------------------------------------------------------------------------
@@ -95,11 +95,11 @@ OFF = "InfiniBand is off, and TCP takes its place: "
 )  # fmt: skip
 def test_what_one_lacks_is_off_for_all(network: Any, nodes: Any, devices: Any, warning: str | None) -> None:
     names = [f"n{number}" for number in range(len(nodes))]
-    assert fabric.agree(network, nodes, names) == (devices, warning)
+    assert infiniband.agree(network, nodes, names) == (devices, warning)
 
 
 def test_of_many_nodes_few_are_named() -> None:
-    agreement = fabric.agree({}, [None] * 20 + [["a"]], [f"n{number}" for number in range(21)])
+    agreement = infiniband.agree({}, [None] * 20 + [["a"]], [f"n{number}" for number in range(21)])
     assert agreement.warning == OFF + "n0, n1, n2, n3, n4 and 15 more have no InfiniBand device with an active port"
 
 
@@ -108,7 +108,7 @@ def test_of_many_nodes_few_are_named() -> None:
 
 def test_variables_where_it_is_on() -> None:
     network = {"interface": "ib0", "gdr": True, "mtu": 2048, "variables": {"NCCL_IB_TIMEOUT": "22"}}
-    assert fabric.variables(network, "pytorch", "eth0", ["mlx5_0", "mlx5_1"]) == {
+    assert infiniband.variables(network, "pytorch", "eth0", ["mlx5_0", "mlx5_1"]) == {
         "NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0", "NCCL_IB_HCA": "=mlx5_0,mlx5_1",
         "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1", "NCCL_NET_GDR_LEVEL": "SYS", "UCX_IB_PATH_MTU": "2048",
         "NCCL_IB_TIMEOUT": "22",
@@ -116,12 +116,12 @@ def test_variables_where_it_is_on() -> None:
 
 
 def test_variables_where_nothing_is_known() -> None:
-    assert fabric.variables({}, "mpi", None, None) == {}
-    assert fabric.variables({"mtu": 9000}, "mpi", None, None) == {}, "an interface's MTU is not for ranks to set"
+    assert infiniband.variables({}, "mpi", None, None) == {}
+    assert infiniband.variables({"mtu": 9000}, "mpi", None, None) == {}, "an interface's MTU is not for ranks to set"
 
 
 def test_before_the_nodes_have_met_both_are_shown() -> None:
-    shown = fabric.variables({"ib_devices": ["mlx5_0"]}, "pytorch", "eth0", fabric.UNKNOWN)
+    shown = infiniband.variables({"ib_devices": ["mlx5_0"]}, "pytorch", "eth0", infiniband.UNKNOWN)
     assert shown == {
         "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0",
         "NCCL_IB_HCA": "<=mlx5_0 if all nodes have InfiniBand, else unset>",

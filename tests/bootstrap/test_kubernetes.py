@@ -4,15 +4,15 @@ import socket
 
 import pytest
 
-from jobsdk.bootstrap import detect, kubernetes
-from jobsdk.bootstrap.detect import Place
+from jobsdk.bootstrap.detect import kubernetes, registry
+from jobsdk.bootstrap.detect.registry import Place
 
 CONTROL = "job-0.job 29871,29872"
 
 
 def test_a_pod_of_an_indexed_job() -> None:
     environment = {"JOB_COMPLETION_INDEX": "3", "JOBSDK_CONTROL": CONTROL}
-    assert detect.detect(environment) == Place(3, ["job-0.job"], [29871, 29872])
+    assert registry.detect(environment) == Place(3, ["job-0.job"], [29871, 29872])
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_node_0_by_the_pods_own_name(own: str, index: str, first: str | None) ->
 
 def test_without_a_word_of_where_node_0_is_the_names_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getfqdn", lambda: "job-7.job.jobs.svc")
-    assert detect.detect({"JOB_COMPLETION_INDEX": "7"}) == Place(7, ["job-0.job.jobs.svc"], list(kubernetes.PORTS))
-    with pytest.raises(detect.NotDetected, match="does not end with its index 8; give the pods a subdomain"):
-        detect.detect({"JOB_COMPLETION_INDEX": "8"})
+    assert registry.detect({"JOB_COMPLETION_INDEX": "7"}) == Place(7, ["job-0.job.jobs.svc"], list(kubernetes.PORTS))
+    with pytest.raises(registry.NotDetected, match="does not end with its index 8; give the pods a subdomain"):
+        registry.detect({"JOB_COMPLETION_INDEX": "8"})
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_without_a_word_of_where_node_0_is_the_names_tell(monkeypatch: pytest.Mo
     [{"JOB_COMPLETION_INDEX": "x"}, {"JOB_COMPLETION_INDEX": "1", "JOBSDK_CONTROL": "nonsense"}],
 )
 def test_nonsense_is_said(environment: dict[str, str]) -> None:
-    with pytest.raises(detect.NotDetected, match=list(environment)[-1]):
-        detect.detect(environment)
+    with pytest.raises(registry.NotDetected, match=list(environment)[-1]):
+        registry.detect(environment)

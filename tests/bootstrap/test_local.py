@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import layout, processes, procfs
 from jobsdk.bootstrap.archive import command
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.system import processes, procfs
 from tests.bootstrap.runs import LocalRun, plan, processes_of, wait_for
 
 MPI = {"type": "mpi", "processes": 2, "launcher": "mpirun"}
@@ -117,7 +118,7 @@ def test_the_culprit_is_named_and_not_those_who_lost_their_peer(
 
 
 def test_a_bootstrap_killed_before_it_joined(tmp_path: Path) -> None:
-    log = layout.node_logs(str(tmp_path / "r"), 1) + "/bootstrap.log"
+    log = paths.node_logs(str(tmp_path / "r"), 1) + "/bootstrap.log"
     os.makedirs(os.path.dirname(log))
     os.mkfifo(log)  # nobody reads it: the bootstrap stands before it has done anything
     run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
@@ -129,7 +130,7 @@ def test_a_bootstrap_killed_before_it_joined(tmp_path: Path) -> None:
 
 
 def test_a_bootstrap_killed_after_it_joined_and_before_all_have_is_replaced(tmp_path: Path) -> None:
-    log = layout.node_logs(str(tmp_path / "r"), 2) + "/bootstrap.log"
+    log = paths.node_logs(str(tmp_path / "r"), 2) + "/bootstrap.log"
     os.makedirs(os.path.dirname(log))
     os.mkfifo(log)  # the last node waits until somebody reads
     run = LocalRun(tmp_path / "r", plan("echo $RANK", nodes=3))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap.log_clock import LogClock
-from jobsdk.bootstrap.loop import Loop
+from jobsdk.bootstrap.agent.log_clock import LogClock
+from jobsdk.bootstrap.control.loop import Loop
 from tests.bootstrap.runs import LocalRun, plan
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import layout, metrics
+from jobsdk.bootstrap.spec import mlflow_store, paths
 from jobsdk.metrics import Point, last, read
 from tests.bootstrap.runs import PYTORCH, LocalRun, plan
 
@@ -29,12 +29,12 @@ with open(run + "/metrics/loss", "a") as file:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """The folder of a run with two ranks' stores."""
-    metrics.prepare(plan("x"), str(tmp_path), [0, 1])
+    mlflow_store.prepare(plan("x"), str(tmp_path), [0, 1])
     return tmp_path
 
 
 def log(folder: Path, rank: int, name: str, text: str) -> None:
-    path = Path(layout.tracking_folder(str(folder), rank), "0/run/metrics", name)
+    path = Path(paths.tracking_folder(str(folder), rank), "0/run/metrics", name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(text)
@@ -52,7 +52,7 @@ def test_points_of_all_ranks_by_metric_in_the_order_of_time(store: Path) -> None
     expected = {"count": [Point(7, 3.0, 0.005)], "train/loss": [*loss, Point(-1, float("inf"), 4.0)]}
     assert read("run", str(store)) == expected
     assert last(expected["train/loss"]) == Point(1, -1.5e-07, 3.0)
-    metrics.finish("run", str(store), "Completed", 9.0)
+    mlflow_store.finish("run", str(store), "Completed", 9.0)
     assert read("run", str(store)) == expected
 
 
@@ -60,7 +60,7 @@ def test_a_metric_that_is_a_folder_in_another_rank_is_read_and_ends_the_run_all_
     log(store, 0, "loss", "1000 0.5 0\n")
     log(store, 1, "loss/part", "2000 0.25 0\n")
     log(store, 1, "other", "3000 1 0\n")
-    metrics.finish("run", str(store), "Failed", 9.0)
+    mlflow_store.finish("run", str(store), "Failed", 9.0)
     assert meta(store)["status"] == "4"
     assert {name: points[0].value for name, points in read("run", str(store)).items()} == {
         "loss": 0.5, "loss/part": 0.25, "other": 1.0
@@ -81,7 +81,7 @@ def test_the_end_is_that_of_the_job(store: Path, status: str, stored: str) -> No
     # As MLflow leaves it when the last rank that used it has ended.
     path = store / "mlruns/0/run/meta.yaml"
     path.write_text(path.read_text().replace("status: 1", "status: 3").replace("end_time: null", "end_time: 12"))
-    metrics.finish("run", str(store), status, 77.25)
+    mlflow_store.finish("run", str(store), status, 77.25)
     assert (meta(store)["status"], meta(store)["end_time"]) == (stored, "77250")
     assert meta(store)["run_name"] == '"run"'
 
@@ -94,7 +94,7 @@ def test_runs_that_a_script_could_not_end_are_ended_and_others_stay(store: Path)
     model = store / "mlruns/0/models/m-1"
     (model / "metrics").mkdir(parents=True)
     (model / "meta.yaml").write_text("status: 1\n")
-    metrics.finish("run", str(store), "Failed", 2.0)
+    mlflow_store.finish("run", str(store), "Failed", 2.0)
     assert meta(store, "0/left") == {"end_time": "2000", "status": "4"}
     assert meta(store, "0/done") == {"end_time": "5", "status": "3"}
     assert meta(store, "0/models/m-1") == {"status": "1"}
@@ -103,31 +103,31 @@ def test_runs_that_a_script_could_not_end_are_ended_and_others_stay(store: Path)
 
 def test_of_what_two_ranks_set_the_first_stays_and_the_rest_is_put_together(store: Path) -> None:
     for rank in (0, 1):
-        params = Path(layout.tracking_folder(str(store), rank), "0/run/params")
+        params = Path(paths.tracking_folder(str(store), rank), "0/run/params")
         (params / "rate").write_text(str(rank))
         (params / f"own{rank}").write_text("here")
-    metrics.finish("run", str(store), "Completed", 2.0)
+    mlflow_store.finish("run", str(store), "Completed", 2.0)
     found = {path.name: path.read_text() for path in (store / "mlruns/0/run/params").iterdir()}
     assert found == {"rate": "0", "own0": "here", "own1": "here"}
 
 
 def test_a_store_that_nothing_was_logged_in_goes(store: Path) -> None:
-    metrics.tidy(str(store), [0, 1])
+    mlflow_store.tidy(str(store), [0, 1])
     assert not (store / "mlruns-ranks/1").exists()
     assert (store / "mlruns").exists(), "other ranks may still be put into it"
-    metrics.finish("run", str(store), "Completed", 2.0)
+    mlflow_store.finish("run", str(store), "Completed", 2.0)
     assert list(store.iterdir()) == []
 
 
 def test_a_store_is_made_once(store: Path) -> None:
     log(store, 0, "loss", "1 2 3\n")
     before = meta(store)
-    metrics.prepare(plan("x", display_name="another"), str(store), [0, 1])
+    mlflow_store.prepare(plan("x", display_name="another"), str(store), [0, 1])
     assert meta(store) == before
 
 
 def test_the_uri_survives_any_folder() -> None:
-    assert layout.tracking_uri("/a b/50%#?ü", 0) == "file:///a b/50%25%23%3Fü/mlruns"
+    assert paths.tracking_uri("/a b/50%#?ü", 0) == "file:///a b/50%25%23%3Fü/mlruns"
 
 
 @pytest.mark.parametrize("distribution", [PYTORCH, MPI], ids=["direct", "mpirun"])

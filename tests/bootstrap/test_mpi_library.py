@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import mpi_library, mpirun
-from jobsdk.bootstrap.loop import Loop
+from jobsdk.bootstrap.control.loop import Loop
+from jobsdk.bootstrap.launchers import mpi_library, mpirun
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 from tests.conftest import Mpi
 

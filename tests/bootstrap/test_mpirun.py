@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import contract, launchers, mpirun, procfs
+from jobsdk.bootstrap.launchers import base, mpirun
+from jobsdk.bootstrap.spec import facts as facts_
+from jobsdk.bootstrap.spec import variables as variables_
+from jobsdk.bootstrap.system import procfs
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 from tests.conftest import Mpi
 
@@ -73,9 +76,9 @@ def test_the_first_on_path_counts_and_a_family_passes_over_the_other(tmp_path: P
     assert mpirun.find("mpirun", path) is None  # mpiexec.hydra alone is no mpirun
 
 
-def facts(run_dir: str, *addresses: str) -> contract.Facts:
+def facts(run_dir: str, *addresses: str) -> facts_.Facts:
     ports = [[1]] * len(addresses)
-    return contract.Facts(addresses, ports, ",".join(addresses), 8, "eth1", None, {}, run_dir, run_dir)
+    return facts_.Facts(addresses, ports, ",".join(addresses), 8, "eth1", None, {}, run_dir, run_dir)
 
 
 def test_each_family_is_called_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,14 +86,14 @@ def test_each_family_is_called_in_its_own_words(tmp_path: Path, monkeypatch: pyt
     program = install(tmp_path / "mpirun", "mpich")
     here = facts("/r", "127.0.0.1")
     argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("mpirun")), here, "/f")
-    assert argv == [program, *"-rmk user -launcher fork -n 2".split(), *launchers.rank_argv()]
-    assert json.loads(variables.pop(launchers.MPIRUN)) == list(mpirun.identify(program))
+    assert argv == [program, *"-rmk user -launcher fork -n 2".split(), *base.rank_argv()]
+    assert json.loads(variables.pop(variables_.MPIRUN)) == list(mpirun.identify(program))
     assert variables == {}
     install(tmp_path / "mpirun", "open-mpi-5")
     argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("openmpi")), here, "/f")
-    assert argv == [program, "--oversubscribe", "--bind-to", "none", "-np", "2", *launchers.rank_argv()]
+    assert argv == [program, "--oversubscribe", "--bind-to", "none", "-np", "2", *base.rank_argv()]
     assert set(variables) == {
-        launchers.MPIRUN, "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_ras", "PRTE_MCA_ras",
+        variables_.MPIRUN, "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_ras", "PRTE_MCA_ras",
         "PRTE_MCA_prte_local_tmpdir_base",
     }  # fmt: skip
 
@@ -105,7 +108,7 @@ def test_over_several_nodes_hydra_starts_its_proxies_by_the_jobs_own_ssh(
     assert argv == [
         program, "-f", "/r/machinefile", "-rmk", "user", "-launcher", "ssh",
         "-launcher-exec", "/r/remote-shell/node-0/ssh", "-localhost", "10.0.0.4",
-        "-genvnone", "-genv", "JOBSDK_MPIRUN", variables[launchers.MPIRUN], "-wdir", "/", "-n", "4", "jobsdk-rank",
+        "-genvnone", "-genv", "JOBSDK_MPIRUN", variables[variables_.MPIRUN], "-wdir", "/", "-n", "4", "jobsdk-rank",
     ]  # fmt: skip
     assert variables["FI_TCP_IFACE"] == "eth1"
 
@@ -174,7 +177,7 @@ def test_what_the_bootstrap_tells_itself_is_not_for_the_ranks(tmp_path: Path, op
     assert run.wait() == 0
     names = {line.partition("=")[0] for line in run.log(0).splitlines()}
     assert "JOBSDK_RUN_DIR" in names
-    assert not names & launchers.PRIVATE
+    assert not names & variables_.PRIVATE
 
 
 @pytest.mark.parametrize(("ending", "code"), [("sys.exit(7)", 7), ("raise ValueError('a bad sample')", 1)])

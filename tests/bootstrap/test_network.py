@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import network
+from jobsdk.bootstrap.system import network
 
 
 def test_free_ports_differ_can_be_bound_and_lie_below_the_ephemeral_range() -> None:
@@ -149,9 +149,7 @@ def test_the_interface_is_the_one_whose_route_leads_there_and_on_the_machine_its
         "10.200.0.1": None,  # no route
         "127.0.0.1": "lo",
     }
-    code = (
-        "import sys; from jobsdk.bootstrap import network; print([network.interface_towards(a) for a in sys.argv[1:]])"
-    )
+    code = "import sys; from jobsdk.bootstrap.system import network; print([network.interface_towards(a) for a in sys.argv[1:]])"
 
     done = subprocess.run([*namespace.split(), sys.executable, "-c", code, *expected], capture_output=True, text=True)
     assert done.stdout == f"{list(expected.values())}\n", done.stderr

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import network
 from jobsdk.bootstrap.archive import command
+from jobsdk.bootstrap.system import network
 from tests.bootstrap.runs import events_in, plan, wait_for
 
 

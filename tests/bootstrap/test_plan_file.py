@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import plan_file
+from jobsdk.bootstrap.spec import plan_file
 
 PLAN = {"environment": {"A": "1"}, "command": ["run ***"], "nodes": 1, "sealed": ["command", "environment"]}
 PARTS = {"environment": {"B": "2"}, "command": ["run secret"], "secret_values": ["secret"]}

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import network
 from jobsdk.bootstrap.archive import command
+from jobsdk.bootstrap.system import network
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import LocalRun, plan
 from tests.clocks import off_by

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap import preload
 from jobsdk.bootstrap.archive import build
+from jobsdk.bootstrap.launchers import preload
 
 from .runs import PYTORCH, LocalRun, plan, processes_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import private
+from jobsdk.bootstrap.system import private
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct, autouse=True)
@@ -86,7 +86,7 @@ def test_a_process_of_ours_follows_the_folder_and_the_users_programs_do_not(
     private.make_folder(str(tmp_path / "run"), folder_mode)
     program = (
         "import os, sys\n"
-        "from jobsdk.bootstrap import private, processes\n"
+        "from jobsdk.bootstrap.system import private, processes\n"
         "os.chdir(sys.argv[1])\n"
         "private.follow('run')\n"
         "open('run/file', 'w').close()\n"

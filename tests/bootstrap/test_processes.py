@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap.system import processes
 
 from .runs import wait_for
 from .stopping import HOPPING, left_of
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Starts processes that hop, waits until each has hopped, ends all, and says how many are left.
 ENDS_ALL = """
 import os, sys
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap.system import processes
 processes.become_subreaper()
 pause, program = sys.argv[1:]
 first = {os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-I", "-S", "-c", program, pause]) for _ in range(3)}
@@ -37,7 +37,7 @@ def test_processes_that_go_on_in_others_are_caught() -> None:
 #: Each process has started the next one; the clock is one of a process that stands still all the time.
 STANDS_STILL = """
 import itertools, os, subprocess
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap.system import processes
 processes.become_subreaper()
 chain = "setsid sh -c 'setsid sh -c \\"echo up; setsid sleep 600; true\\"; true'; true"
 assert subprocess.Popen(["sh", "-c", chain], stdout=subprocess.PIPE).stdout.readline() == b"up\\n"

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import pidfile, pull
 from jobsdk.bootstrap.archive import command
+from jobsdk.bootstrap.spec import pidfile
+from jobsdk.bootstrap.transport import pull
 
 
 @pytest.fixture

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import contract, layout, ray_cluster
-from jobsdk.bootstrap.loop import Loop
+from jobsdk.bootstrap.control.loop import Loop
+from jobsdk.bootstrap.distributions import contract
+from jobsdk.bootstrap.distributions import ray as ray_
+from jobsdk.bootstrap.launchers import ray_cluster
+from jobsdk.bootstrap.spec import paths, ranks
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 from tests.bootstrap.test_contract import facts
 
@@ -57,7 +60,7 @@ def test_two_jobs_at_once_each_with_a_cluster_of_its_own(real: str, tmp_path: Pa
     assert one.report()["message"] == "rank 0 on node 0 exited with code 7"
     for run, nodes in ((one, 2), (other, 1)):
         assert f"{nodes} nodes, tasks on {nodes}, cpus {nodes * max(1, (os.cpu_count() or 1) // nodes)}" in run.log(0)
-        assert "Ray runtime started" in Path(layout.ray_log(str(run.folder), nodes - 1)).read_text()
+        assert "Ray runtime started" in Path(paths.ray_log(str(run.folder), nodes - 1)).read_text()
         assert processes_of(run.folder) == []
     assert "Ray runtime started" not in one.log(0)
 
@@ -153,8 +156,8 @@ def test_the_command_is_started_when_all_have_joined() -> None:
 
 def environment(the_plan: dict[str, Any], **known: Any) -> dict[str, str]:
     rules = contract.Contract(the_plan, facts(the_plan, ray="/tmp/ray-1", **known))
-    (process,) = contract.processes(the_plan)
-    assert (process.node_rank, contract.world_size(the_plan)) == (0, 1)
+    (process,) = ranks.processes(the_plan)
+    assert (process.node_rank, ranks.world_size(the_plan)) == (0, 1)
     return rules.environment(process)
 
 
@@ -173,7 +176,7 @@ def test_where_the_command_finds_the_cluster() -> None:
 
 def test_a_cluster_that_is_there_is_only_pointed_to() -> None:
     the_plan = plan("x", 2, ray(address="10.9.9.9:6379"))
-    assert not contract.has_cluster(the_plan)
+    assert not ranks.has_cluster(the_plan)
     found = environment(the_plan)
     assert found["RAY_ADDRESS"] == "10.9.9.9:6379"
     assert "RAY_AUTH_MODE" not in found, "its own ways of letting somebody in count"
@@ -203,19 +206,19 @@ def test_every_node_has_its_share_of_one_machine(tmp_path: Path) -> None:
 
 def test_the_folder_is_known_to_the_nodes_alone(tmp_path: Path) -> None:
     the_plan = plan("x", 1, ray(), environment={"RAY_TMPDIR": str(tmp_path)})
-    here = ray_cluster.folder(the_plan, b"token", {"RAY_TMPDIR": "/elsewhere"})
+    here = ray_.folder(the_plan, b"token", {"RAY_TMPDIR": "/elsewhere"})
     assert here.startswith(f"{tmp_path}/ray-")
-    assert here != ray_cluster.folder(the_plan, b"another", {})
-    assert ray_cluster.folder(plan("x", 1, ray()), b"token", {}).startswith("/tmp/ray-")
+    assert here != ray_.folder(the_plan, b"another", {})
+    assert ray_.folder(plan("x", 1, ray()), b"token", {}).startswith("/tmp/ray-")
 
 
 def test_the_last_of_a_machine_s_nodes_takes_the_folder_away(tmp_path: Path) -> None:
     for node in range(2):
         (tmp_path / f"ray-1/n{node}/session").mkdir(parents=True)
     (tmp_path / "ray-1/token").touch()
-    ray_cluster.remove(str(tmp_path / "ray-1"), 0)
+    ray_.remove(str(tmp_path / "ray-1"), 0)
     assert (tmp_path / "ray-1/token").exists()
-    ray_cluster.remove(str(tmp_path / "ray-1"), 1)
+    ray_.remove(str(tmp_path / "ray-1"), 1)
     assert os.listdir(tmp_path) == []
 
 

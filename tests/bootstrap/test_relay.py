@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap import network, relay
 from jobsdk.bootstrap.archive import command
+from jobsdk.bootstrap.system import network
+from jobsdk.bootstrap.transport import stdout_relay
 from tests.bootstrap.runs import plan, wait_for
 
 
@@ -23,7 +24,7 @@ def files_of(output: bytes) -> dict[str, bytes]:
     """The files in an output in which nothing comes twice and nothing is missing."""
     found: dict[str, bytearray] = {}
     for line in output.splitlines(keepends=True):
-        record = relay.parse(line)
+        record = stdout_relay.parse(line)
         assert record is not None, line
         assert record.offset == len(found.setdefault(record.source, bytearray()))
         found[record.source] += record.data
@@ -37,7 +38,7 @@ def test_every_byte_survives_readers_of_text(pieces: list[bytes]) -> None:
     data, output = b"".join(pieces), b""
     for size in (len(data) // 2, len(data)):
         begin = len(files_of(output).get("rank-3", b""))
-        output += relay.form("rank-3", begin, data[begin:size])
+        output += stdout_relay.form("rank-3", begin, data[begin:size])
     lines = output.decode().splitlines()  # valid UTF-8, and no line ends where another reader sees one
     assert output == "".join(f"{line}\n" for line in lines).encode()
     assert all(len(line.encode()) < 16384 + 100 for line in lines)
@@ -57,16 +58,16 @@ def test_every_byte_survives_readers_of_text(pieces: list[bytes]) -> None:
     ],
 )
 def test_lines_are_for_people_too(data: bytes, shown: bytes) -> None:
-    assert relay.form("rank-0", 7, data) == shown
+    assert stdout_relay.form("rank-0", 7, data) == shown
 
 
 @pytest.mark.parametrize("line", [b"", b"Traceback (most recent call last):\n", b"rank-3| a", b"rank-3:x| a", b"a:1|b"])
 def test_other_lines_are_no_records(line: bytes) -> None:
-    assert relay.parse(line) is None
+    assert stdout_relay.parse(line) is None
 
 
 def test_a_long_line_is_not_cut_within_a_character() -> None:
-    output = relay.form("rank-0", 0, ("ö" * 5000 + "\n").encode())
+    output = stdout_relay.form("rank-0", 0, ("ö" * 5000 + "\n").encode())
     assert b"\\" not in output
     assert len(output.splitlines()) == 3
 

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import pdsh, piping, processes, remote_shell
-from jobsdk.bootstrap.loop import Loop
-from jobsdk.bootstrap.shell_relay import Relay
+from jobsdk.bootstrap.control.loop import Loop
+from jobsdk.bootstrap.remote_shell import pdsh, stream_copy
+from jobsdk.bootstrap.remote_shell import ssh as remote_shell
+from jobsdk.bootstrap.remote_shell.relay import Relay
+from jobsdk.bootstrap.system import processes
 from tests.bootstrap.runs import LocalRun, plan, processes_of, wait_for
 
 DIRECT = {"type": "mpi", "processes": 1, "launcher": "direct"}
@@ -156,9 +158,7 @@ def test_a_wrong_token_gets_nowhere(job: LocalRun, tmp_path: Path, monkeypatch: 
     control = json.loads((job.folder / "remote-shell/node-0/control.json").read_text())
     (tmp_path / "control.json").write_text(json.dumps({**control, "folder": str(tmp_path), "token": "00" * 32}))
     monkeypatch.setenv("JOBSDK_SHELL", str(tmp_path))
-    code = (
-        "import sys; from jobsdk.bootstrap import remote_shell as one; one._JOIN_TIMEOUT = 5.0; one.run(sys.argv[1:])"
-    )
+    code = "import sys; from jobsdk.bootstrap.remote_shell import ssh as one; one._JOIN_TIMEOUT = 5.0; one.run(sys.argv[1:])"
     done = run(sys.executable, "-c", code, "node-1", "true")
     assert b"answered, but is not this job" in done.stderr
 
@@ -226,7 +226,7 @@ def test_the_words_of_pdsh(words: list[str], call: tuple[list[str], str, bool, b
 
 
 def test_no_more_than_a_window_is_read_before_the_other_end_has_written_it(tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(bytes(4 * piping.WINDOW))
+    (tmp_path / "large").write_bytes(bytes(4 * stream_copy.WINDOW))
     loop = Loop()
     sizes: list[int] = []
     ended: list[bool] = []
@@ -236,10 +236,12 @@ def test_no_more_than_a_window_is_read_before_the_other_end_has_written_it(tmp_p
         loop.run()
 
     with (tmp_path / "large").open("rb") as file:
-        source = piping.Source(loop, file.fileno(), lambda data: sizes.append(len(data)), lambda: ended.append(True))
+        source = stream_copy.Source(
+            loop, file.fileno(), lambda data: sizes.append(len(data)), lambda: ended.append(True)
+        )
         for _ in range(50):
             turn()
-        assert piping.WINDOW <= sum(sizes) < piping.WINDOW + max(sizes)
+        assert stream_copy.WINDOW <= sum(sizes) < stream_copy.WINDOW + max(sizes)
         while not ended:
             if sizes:
                 source.taken(sizes.pop())

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import rendezvous
-from jobsdk.bootstrap.loop import Loop
-from jobsdk.bootstrap.rendezvous import Rendezvous
+from jobsdk.bootstrap.control import rendezvous
+from jobsdk.bootstrap.control.loop import Loop
+from jobsdk.bootstrap.control.rendezvous import Rendezvous
 
 
 class Wait:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap import report
+from jobsdk.bootstrap.failures import report
 
 from .runs import plan
 

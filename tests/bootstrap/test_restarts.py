@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap.restarts import Used, decide, matches
+from jobsdk.bootstrap.coordinator.restarts import Used, decide
+from jobsdk.bootstrap.failures.patterns import matches
 
 
 def plan(**rules: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jobsdk.bootstrap import events, resume
+from jobsdk.bootstrap.agent import resume
+from jobsdk.bootstrap.spec import events
 from tests.bootstrap.runs import plan
 
 

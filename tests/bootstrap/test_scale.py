@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import network
-from jobsdk.bootstrap.client import ControlClient
-from jobsdk.bootstrap.control import raise_open_files_limit
-from jobsdk.bootstrap.coordinator import Coordinator, Settings
-from jobsdk.bootstrap.loop import Loop
+from jobsdk.bootstrap.control.client import ControlClient
+from jobsdk.bootstrap.control.loop import Loop
+from jobsdk.bootstrap.control.server import raise_open_files_limit
+from jobsdk.bootstrap.coordinator.coordinator import Coordinator, Settings
+from jobsdk.bootstrap.system import network
 from tests.bootstrap.runs import plan
 
 NODES, JOINERS = 1000, 2

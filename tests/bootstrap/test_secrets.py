@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from jobsdk.bootstrap import secrets
-from jobsdk.bootstrap.secrets import Redactor
+from jobsdk.bootstrap.spec import secrets
+from jobsdk.bootstrap.spec.secrets import Redactor
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEAx9\n-----END RSA PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"

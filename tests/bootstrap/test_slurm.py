@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap import detect, slurm
-from jobsdk.bootstrap.detect import NotDetected, Place
+from jobsdk.bootstrap.detect import registry, slurm
+from jobsdk.bootstrap.detect.registry import NotDetected, Place
 from tests import engines
 from tests.needs import needs
 
@@ -84,20 +84,20 @@ def test_as_slurm_itself_expands_them(text: str, scontrol: Callable[[str], list[
 
 def test_a_step_knows_its_place() -> None:
     ports = slurm.ports(4711)
-    assert detect.detect(STEP) == Place(1, ["gpu002", "10.0.0.2"], ports, ["gpu002", "gpu003"], judges=True)
+    assert registry.detect(STEP) == Place(1, ["gpu002", "10.0.0.2"], ports, ["gpu002", "gpu003"], judges=True)
     again = {**STEP, "SLURM_RESTART_COUNT": "2", "JOBSDK_REQUEUES": "1", "SLURM_NODEID": "0"}
-    place = detect.detect(again)
+    place = registry.detect(again)
     assert (place.rank, place.starts, place.returns) == (0, 2, True)
 
 
 def test_explicit_variables_come_first() -> None:
     given = {**STEP, "JOBSDK_NODE_RANK": "5", "JOBSDK_CONTROL": "a 7000"}
-    assert detect.detect(given) == Place(5, ["a"], [7000])
+    assert registry.detect(given) == Place(5, ["a"], [7000])
 
 
 def test_without_a_step_the_nodes_are_those_of_the_job() -> None:
     alone = {"SLURM_JOB_ID": "1", "SLURM_NODEID": "0", "SLURM_JOB_NODELIST": "n7"}
-    assert detect.detect(alone).addresses == ["n7"]
+    assert registry.detect(alone).addresses == ["n7"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_without_a_step_the_nodes_are_those_of_the_job() -> None:
 )
 def test_half_told_is_an_error(wrong: dict[str, str]) -> None:
     with pytest.raises(NotDetected, match=r"SLURM_NODEID|Slurm's variables"):
-        detect.detect({**STEP, **wrong})
+        registry.detect({**STEP, **wrong})
 
 
 def test_two_jobs_on_a_node_have_other_ports() -> None:

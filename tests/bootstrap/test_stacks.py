@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import arming, layout, network, procfs, stacks
 from jobsdk.bootstrap.archive import build
+from jobsdk.bootstrap.hangs import arming, stacks
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.system import network, procfs
 from tests.bootstrap.runs import PYTORCH, LocalRun, plan, wait_for
 from tests.bootstrap.test_archive import interpreters
 
@@ -64,7 +66,7 @@ def start(run_dir: str) -> Iterator[Start]:
     started = []
 
     def start(*argv: str, **environment: str) -> int:
-        path = layout.python_path(run_dir, environment.pop("PYTHONPATH", ""))
+        path = paths.python_path(run_dir, environment.pop("PYTHONPATH", ""))
         env = {**os.environ, "PYTHONPATH": path, **environment}
         # The shell stays, as it does for a command with more than one program.
         process = subprocess.Popen(["/bin/sh", "-c", '"$@"; exit $?', "sh", *argv], env=env, start_new_session=True)
@@ -341,7 +343,7 @@ def test_nobody_notices(interpreter: str, own: str, run_dir: str, tmp_path: Path
     script = python(tmp_path, LOOK)[1]
     given = f"{site}{os.pathsep}other"
     found = []
-    for path in (given, layout.python_path(run_dir, given)):
+    for path in (given, paths.python_path(run_dir, given)):
         env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run([interpreter, script], env=env, capture_output=True, text=True, check=False)
         # A traceback out of the start has one more step.
@@ -365,7 +367,7 @@ def test_where_it_cannot_be_armed_python_runs_as_ever(missing: str, run_dir: str
     folder = tmp_path / "cut"
     folder.mkdir()
     cut = "sys.modules['faulthandler'] = None" if missing == "faulthandler" else f"import _signal; del {missing}"
-    armed = Path(layout.armed(run_dir), "sitecustomize.py").read_text()
+    armed = Path(paths.armed(run_dir), "sitecustomize.py").read_text()
     (folder / "sitecustomize.py").write_text(f"import os, sys; {cut}\n{armed}")
     code = "import os; print([name for name in os.listdir('/proc/self/fd') if int(name) > 2].__len__())"
     env = {**os.environ, "PYTHONPATH": str(folder)}
@@ -380,7 +382,7 @@ def test_from_the_archive_too(tmp_path: Path) -> None:
     code = "import sys; sys.path[0] = sys.argv[1]; from jobsdk_bootstrap import arming; arming.prepare(sys.argv[2])"
     for _ in range(2):  # as two nodes of one machine do
         subprocess.run([sys.executable, "-S", "-E", "-c", code, archive, folder], check=True)
-    (written,) = Path(layout.armed(str(folder))).iterdir()
+    (written,) = Path(paths.armed(str(folder))).iterdir()
     assert written.name == "sitecustomize.py"
     assert written.read_bytes() == (Path(arming.__file__).parent / "armed/sitecustomize.py").read_bytes()
 
@@ -401,7 +403,7 @@ def test_a_run_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> No
     ],
 )
 def test_python_path(run_dir: str, given: str, expected: str) -> None:
-    assert layout.python_path(run_dir, given) == expected
+    assert paths.python_path(run_dir, given) == expected
 
 
 @pytest.mark.parametrize("preload", [[], ["json"]])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import events
+from jobsdk.bootstrap.spec import events
 
 from .runs import LocalRun, plan, processes_of
 

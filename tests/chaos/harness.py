@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobsdk import card
-from jobsdk.bootstrap import contract, network
 from jobsdk.bootstrap.archive import command
+from jobsdk.bootstrap.spec import ranks
+from jobsdk.bootstrap.system import network
 from jobsdk.runs import RunFolder
 from tests.bootstrap.runs import LocalRun, events_in, plan, processes_of, wait_for
 from tests.chaos.fault import ANY, Fault
@@ -122,7 +123,7 @@ class Job:
         return wait_for(happened, _LIMIT)
 
     def until_up(self, restart: int = 0) -> None:
-        expected = range(contract.world_size(self.plan())) if self.fault.comes_up is None else self.fault.comes_up
+        expected = range(ranks.world_size(self.plan())) if self.fault.comes_up is None else self.fault.comes_up
         files = [self.told / f"up-{restart}-{rank}" for rank in expected]
 
         def are_up() -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from jobsdk import MLClient, MpiDistribution, PyTorchDistribution, command
 from jobsdk import compute as computes
-from jobsdk.bootstrap import open_mpi
+from jobsdk.bootstrap.distributions import open_mpi
 from jobsdk.compute import network
 from jobsdk.machines import known
 from jobsdk.plan import make_plan

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from jobsdk.bootstrap import relay
+from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.compute.relayed import Mirror
 from jobsdk.runs import RunFolder
 
@@ -18,7 +18,7 @@ def run() -> RunFolder:
 
 
 def lines(source: str, data: bytes, offset: int = 0) -> list[bytes]:
-    return relay.form(source, offset, data).splitlines(keepends=True)
+    return stdout_relay.form(source, offset, data).splitlines(keepends=True)
 
 
 def event(kind: str, **facts: object) -> bytes:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from jobsdk import snapshot
-from jobsdk.bootstrap import archive, pull
+from jobsdk.bootstrap import archive
+from jobsdk.bootstrap.transport import pull
 from jobsdk.compute import remote
 from jobsdk.compute.remote import RemoteHost
 from jobsdk.errors import ComputeError

@@ -14,7 +14,8 @@ from types import ModuleType
 import pytest
 
 from jobsdk import command, meanings
-from jobsdk.bootstrap import exits, known_errors
+from jobsdk.bootstrap.failures import known_errors
+from jobsdk.bootstrap.spec import exit_codes
 from jobsdk.client import MLClient
 from tests.docs.snippets import ROOT
 
@@ -96,7 +97,7 @@ def test_every_class_of_failures_is_described() -> None:
 
 
 def test_every_exit_code_is_described() -> None:
-    own = {value for name, value in vars(exits).items() if name.isupper()}
+    own = {value for name, value in vars(exit_codes).items() if name.isupper()}
     assert set(meanings.EXIT_CODES) == {0} | own
 
 

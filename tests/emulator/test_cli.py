@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap.system import processes
 from jobsdk.emulator.process import read, started
 from jobsdk.errors import JobsdkError
 from tests.bootstrap.runs import wait_for

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobsdk.bootstrap import mpirun
+from jobsdk.bootstrap.launchers import mpirun
 from tests.bootstrap.runs import LocalRun, plan
 from tests.conftest import Mpi
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from jobsdk import PyTorchDistribution, command
-from jobsdk.bootstrap.network import free_ports
+from jobsdk.bootstrap.system.network import free_ports
 
 #: What torchrun's agent tells itself.
 INTERNAL = {"TORCHELASTIC_SIGNALS_TO_HANDLE"}

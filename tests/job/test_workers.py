@@ -16,7 +16,9 @@ from jobsdk import (
     TorchConfig,
     command,
 )
-from jobsdk.bootstrap import contract
+from jobsdk.bootstrap.distributions import contract
+from jobsdk.bootstrap.spec import facts as facts_
+from jobsdk.bootstrap.spec import ranks
 from jobsdk.job.findings import Finding
 from jobsdk.job.workers import Layout, Room, applied, described, lay_out
 from jobsdk.machines import known
@@ -191,11 +193,11 @@ def test_rules_of_a_job_know_its_workers() -> None:
 def test_each_process_has_its_share_of_the_nodes_gpus(share: float, masks: list[str]) -> None:
     scaling = ScalingConfig(num_workers=len(masks), use_gpu=True, resources_per_worker={"GPU": share})
     plan = make_plan(command(command="env", scaling=scaling), name="r")
-    facts = contract.Facts(["h"], [[1]], "h", 8, None, ["a", "b", "c", "d"], {}, "/run", "/run")
-    each = [contract.Contract(plan, facts).environment(process) for process in contract.processes(plan)]
+    facts = facts_.Facts(["h"], [[1]], "h", 8, None, ["a", "b", "c", "d"], {}, "/run", "/run")
+    each = [contract.Contract(plan, facts).environment(process) for process in ranks.processes(plan)]
     assert [one["CUDA_VISIBLE_DEVICES"] for one in each] == masks
     assert {one["JOBSDK_GPUS_PER_PROCESS"] for one in each} == {f"{share:g}"}
-    assert contract.gpus_of(plan, len(masks)) == len({gpu for mask in masks for gpu in mask.split(",")})
+    assert ranks.gpus_of(plan, len(masks)) == len({gpu for mask in masks for gpu in mask.split(",")})
 
 
 def test_a_layout_in_words() -> None:

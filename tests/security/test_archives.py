@@ -14,7 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap import code, far_end
+from jobsdk.bootstrap.agent import code
+from jobsdk.bootstrap.transport import ssh_files
 from jobsdk.compute.receiving import unpack
 from tests.security.archives import DEVICE, FIFO, FILE, FOLDER, HARD, LINK, Member, packed, untouched
 
@@ -26,7 +27,7 @@ def _by_unpack(data: bytes, target: Path) -> None:
 def _by_extract(data: bytes, target: Path) -> None:
     target.mkdir()
     with tarfile.open(fileobj=io.BytesIO(data), mode="r|") as archive:
-        far_end._extract(archive, str(target))
+        ssh_files._extract(archive, str(target))
 
 
 def _by_copy(data: bytes, target: Path) -> None:

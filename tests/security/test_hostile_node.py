@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from jobsdk import JobFailed, MLClient, command, function
-from jobsdk.bootstrap import far_end, layout
-from jobsdk.bootstrap.extraction import Refused
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.transport import ssh_files
+from jobsdk.bootstrap.transport.extraction import Refused
 from jobsdk.compute.engine.hold import Hold
 from jobsdk.compute.gathering import gather
 from jobsdk.compute.remote import RemoteHost
@@ -40,7 +41,7 @@ def node(sshd: Sshd, home: Path, tmp_path: Path) -> Iterator[Answer]:
     answer.parent.mkdir()
 
     def answering(members: Sequence[Member]) -> RemoteHost:
-        answer.write_bytes(far_end.MARK + b"{}\n" + packed(members))
+        answer.write_bytes(ssh_files.MARK + b"{}\n" + packed(members))
         real = shlex.quote(sys.executable)
         python.write_text(f'#!/bin/sh\ncase " $* " in *" fetch "*) exec cat {answer} ;; esac\nexec {real} "$@"\n')
         python.chmod(0o755)
@@ -184,7 +185,7 @@ class _Bomb:
 def _forge(run: Run, data: bytes, **facts: object) -> None:
     """What a node writes instead of what the function did."""
     head = json.dumps({"outcome": "returned", "bytes": len(data), "python": "3.11", **facts})
-    path = Path(layout.result(str(run.folder.path), 0, 0, 0))
+    path = Path(paths.result(str(run.folder.path), 0, 0, 0))
     path.write_bytes(head.encode() + b"\n" + base64.b64encode(data) + b"\n.\n")
 
 
@@ -234,6 +235,6 @@ def test_an_exception_of_a_node_that_is_not_trusted_is_text(tmp_path: Path) -> N
 @pytest.mark.parametrize("head", [b"[]", b"{}", b'{"outcome": "returned", "bytes": "4"}', b"1", b"\xff"])
 def test_what_is_no_result_did_not_arrive(head: bytes) -> None:
     run = function(_returning).submit().wait(LONG)
-    Path(layout.result(str(run.folder.path), 0, 0, 0)).write_bytes(head + b"\nAAAA\n.\n")
+    Path(paths.result(str(run.folder.path), 0, 0, 0)).write_bytes(head + b"\nAAAA\n.\n")
     with pytest.raises(JobsdkError, match="did not arrive"):
         run.result(trusted=False)

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from jobsdk.bootstrap import claims
+from jobsdk.bootstrap.system import gpu_locks
 
 _OTHER, _MINE = 65533, 65532  # users that no machine has
 _NOTE = {"run": "mine", "user": "me"}
@@ -30,8 +30,8 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         if os.geteuid() == 0:
             os.chown(folder / "home", _MINE, _MINE)
         monkeypatch.setenv("HOME", str(folder / "home"))
-        monkeypatch.setattr(claims, "FOLDER", str(folder / "jobsdk-locks"))
-        monkeypatch.setattr(claims, "_PATIENCE", 0.1)
+        monkeypatch.setattr(gpu_locks, "FOLDER", str(folder / "jobsdk-locks"))
+        monkeypatch.setattr(gpu_locks, "_PATIENCE", 0.1)
         yield folder
 
 
@@ -54,30 +54,30 @@ def _as_user(user: int, act: Callable[[], None]) -> None:
 
 
 def _entry(name: str) -> Path:
-    return Path(claims.FOLDER, f"{os.uname().nodename}.{name}")
+    return Path(gpu_locks.FOLDER, f"{os.uname().nodename}.{name}")
 
 
 def _claim_twice() -> None:
     """A claim is held against a second one."""
-    held = claims.claim(["0"], None, _NOTE)
-    with pytest.raises(claims.Taken, match="GPU 0 is in use by run mine of me"):
-        claims.claim(["0"], None, _NOTE)
-    assert "run mine of me" in str(claims.look(["0"], None))
-    claims.release(held)
+    held = gpu_locks.claim(["0"], None, _NOTE)
+    with pytest.raises(gpu_locks.Taken, match="GPU 0 is in use by run mine of me"):
+        gpu_locks.claim(["0"], None, _NOTE)
+    assert "run mine of me" in str(gpu_locks.look(["0"], None))
+    gpu_locks.release(held)
 
 
 def _closed_folder() -> None:
-    os.mkdir(claims.FOLDER, 0o700)
+    os.mkdir(gpu_locks.FOLDER, 0o700)
 
 
 def _file() -> None:
-    Path(claims.FOLDER).touch()
+    Path(gpu_locks.FOLDER).touch()
 
 
 def _link() -> None:
-    os.mkdir(f"{claims.FOLDER}-of-another")
-    os.chmod(f"{claims.FOLDER}-of-another", 0o1777)
-    os.symlink(f"{claims.FOLDER}-of-another", claims.FOLDER)
+    os.mkdir(f"{gpu_locks.FOLDER}-of-another")
+    os.chmod(f"{gpu_locks.FOLDER}-of-another", 0o1777)
+    os.symlink(f"{gpu_locks.FOLDER}-of-another", gpu_locks.FOLDER)
 
 
 @needs_root
@@ -85,7 +85,7 @@ def _link() -> None:
 def test_who_comes_first_cannot_block_the_jobs_of_others(squat: Callable[[], None], kind: str, shared: Path) -> None:
     _as_user(_OTHER, squat)
     _as_user(_MINE, _claim_twice)
-    trouble = str(claims.trouble())
+    trouble = str(gpu_locks.trouble())
     assert f"is a {kind} of user {_OTHER} with mode " in trouble
     assert trouble.endswith("Fix: let its owner or root delete it")
     assert (shared / f"home/.cache/jobsdk/locks/{_entry('gpu-0').name}").exists()
@@ -95,23 +95,23 @@ def test_who_comes_first_cannot_block_the_jobs_of_others(squat: Callable[[], Non
 
 @needs_root
 def test_users_share_a_folder_that_is_open_to_all() -> None:
-    _as_user(_OTHER, lambda: claims.release(claims.claim(["0"], None, {"run": "theirs", "user": "them"})))
-    assert claims.trouble() is None
-    held = claims.claim(["0"], None, _NOTE)  # as root
+    _as_user(_OTHER, lambda: gpu_locks.release(gpu_locks.claim(["0"], None, {"run": "theirs", "user": "them"})))
+    assert gpu_locks.trouble() is None
+    held = gpu_locks.claim(["0"], None, _NOTE)  # as root
 
     def find_it_taken() -> None:
-        with pytest.raises(claims.Taken, match="GPU 0 is in use by run mine of me"):
-            claims.claim(["0"], None, _NOTE)
+        with pytest.raises(gpu_locks.Taken, match="GPU 0 is in use by run mine of me"):
+            gpu_locks.claim(["0"], None, _NOTE)
 
     _as_user(_MINE, find_it_taken)
-    claims.release(held)
+    gpu_locks.release(held)
     _as_user(_MINE, _claim_twice)
 
 
 def _in_place_of_a_lock(put: Callable[[str], None]) -> None:
     with contextlib.suppress(FileExistsError):
-        os.mkdir(claims.FOLDER)
-    os.chmod(claims.FOLDER, 0o1777)
+        os.mkdir(gpu_locks.FOLDER)
+    os.chmod(gpu_locks.FOLDER, 0o1777)
     put(str(_entry("gpu-0")))
 
 
@@ -126,10 +126,12 @@ def test_a_lock_writes_to_no_other_file(kind: str, shared: Path) -> None:
         "folder": os.mkdir,
     }
     _in_place_of_a_lock(put[kind])
-    with pytest.raises(claims.Taken, match=r"gpu-0 in the folder of locks belongs to \S+ and is no lock file .* Fix: "):
-        claims.claim(["0"], None, _NOTE)
+    with pytest.raises(
+        gpu_locks.Taken, match=r"gpu-0 in the folder of locks belongs to \S+ and is no lock file .* Fix: "
+    ):
+        gpu_locks.claim(["0"], None, _NOTE)
     assert mine.read_text() == "mine"
-    claims.release(claims.claim(["1"], None, _NOTE))
+    gpu_locks.release(gpu_locks.claim(["1"], None, _NOTE))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_a_note_reaches_a_terminal_as_plain_text(note: object) -> None:
     _in_place_of_a_lock(put)
     with open(_entry("gpu-0"), "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        said = str(claims.look(["0"], None))
+        said = str(gpu_locks.look(["0"], None))
     assert said.startswith("GPU 0 is in use by ")
     assert said.isprintable()
     assert len(said) < 300
@@ -159,5 +161,5 @@ def test_a_name_of_a_lock_does_too() -> None:
     with open(_entry("gpu-\x1b]0;owned\x07"), "r+b") as file, open(_entry("host"), "w") as host:
         fcntl.flock(file, fcntl.LOCK_EX)
         fcntl.flock(host, fcntl.LOCK_SH)
-        said = str(claims.look(None, None))
+        said = str(gpu_locks.look(None, None))
     assert "GPU ?]0;owned? is in use" in said

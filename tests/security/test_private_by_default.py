@@ -14,7 +14,7 @@ import pytest
 
 from jobsdk import MLClient, MpiDistribution, Output, PyTorchDistribution, command, digests, function
 from jobsdk import compute as computes
-from jobsdk.bootstrap import far_end
+from jobsdk.bootstrap.transport import ssh_files
 from jobsdk.errors import ComputeError
 from jobsdk.runs import RunFolder
 
@@ -58,7 +58,7 @@ def identity(rank: int) -> int:
 def test_nothing_of_a_run_is_open_to_others(home: Path, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "_TOO_YOUNG", -(10**18))  # files that were just written are kept in the cache, too
     command_line = [sys.executable, "-m", "jobsdk", "run", "--processes", "2", "--", "sh", "-c", "umask"]
-    environ = {**os.environ, "PYTHONPATH": str(Path(far_end.__file__).parents[2])}
+    environ = {**os.environ, "PYTHONPATH": str(Path(ssh_files.__file__).parents[2])}
     subprocess.run(command_line, check=True, capture_output=True, cwd=code, env=environ)
     job = command(command="./tool.sh", code=code, distribution=PyTorchDistribution(process_count_per_instance=2))
     run = MLClient().jobs.create_or_update(job).wait()
@@ -125,9 +125,9 @@ def test_what_comes_to_another_machine(tmp_path: Path, code: Path) -> None:
     import tarfile
 
     def call(operation: str, *arguments: object, data: bytes = b"") -> dict[str, str]:
-        argv = [sys.executable, "-m", far_end.__name__, operation, json.dumps(arguments)]
+        argv = [sys.executable, "-m", ssh_files.__name__, operation, json.dumps(arguments)]
         out = subprocess.run(argv, input=data, capture_output=True, check=True).stdout
-        answer: dict[str, str] = json.loads(out.partition(far_end.MARK)[2])
+        answer: dict[str, str] = json.loads(out.partition(ssh_files.MARK)[2])
         assert not answer or "error" not in answer
         return answer
 

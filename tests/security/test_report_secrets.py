@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsdk import MLClient, command
-from jobsdk.bootstrap import layout
-from jobsdk.bootstrap.secrets import SHORTEST
+from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.spec.secrets import SHORTEST
 from jobsdk.cli import main
 from jobsdk.recognition import keep_marks, mask_of
 from jobsdk.run import Run
@@ -76,7 +76,7 @@ def assert_holds_none(page: str) -> None:
 @pytest.mark.parametrize("arguments", [(), ("fail",)])
 def test_what_a_local_program_prints(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     run = submit(tmp_path, *arguments).wait(200)
-    log = Path(layout.rank_log(str(run.folder.path), 0, 0)).read_text()
+    log = Path(paths.rank_log(str(run.folder.path), 0, 0)).read_text()
     for value in VALUES:
         assert value in log  # the log is the program's own
     page = document(run)

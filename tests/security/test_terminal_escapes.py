@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobsdk import MLClient, command
-from jobsdk.bootstrap import layout
+from jobsdk.bootstrap.spec import paths
 from jobsdk.run import Run
 from jobsdk.terminal import Guard
 
@@ -191,7 +191,7 @@ def test_files_and_pipes_get_what_was_written(hostile: tuple[Run, dict[str, str]
     run, environ = hostile
     argv = [sys.executable, "-m", "jobsdk", "job", "logs", "hostile"]
     piped = subprocess.run(argv, capture_output=True, env=environ, check=True).stdout
-    written = Path(layout.rank_log(str(run.folder.path), 0, 0)).read_bytes()
+    written = Path(paths.rank_log(str(run.folder.path), 0, 0)).read_bytes()
     assert NASTY.encode() in written
     assert b"raw \x9b2J" in written
     assert piped.replace(b"[rank 0] ", b"") == written

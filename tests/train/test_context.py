@@ -164,7 +164,7 @@ def test_alone(out: Path) -> None:
 @pytest.mark.framework("torch")
 @PARITY
 def test_under_torchrun_on_two_nodes(out: Path) -> None:
-    from jobsdk.bootstrap.network import free_ports
+    from jobsdk.bootstrap.system.network import free_ports
 
     argv = [
         "torchrun", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=mine",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import network
+from jobsdk.bootstrap.system import network
 from jobsdk.train import TrainError, barrier, destroy_process_group, init_process_group, interfaces
 
 pytestmark = pytest.mark.framework("torch")

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from jobsdk import CommandJob, MLClient, PyTorchDistribution, command
-from jobsdk.bootstrap import archive, arming, layout
+from jobsdk.bootstrap import archive
+from jobsdk.bootstrap.hangs import arming
+from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.metrics import Point, last, read
 from jobsdk.run import Run
 from tests.azureml.played import Played

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
 from jobsdk import MLClient, command
-from jobsdk.bootstrap import layout
+from jobsdk.bootstrap.spec import paths
 
 from .conftest import serve, submit
 
@@ -58,7 +58,7 @@ def test_a_run_is_followed_to_its_failure(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#lines")).to_have_text("4 lines")
     expect(page.locator("#rows .row").first).to_contain_text("up ")
     assert page.locator("#rows img, #rows script, h1 img").count() == 0  # what a job writes is text
-    log = Path(layout.rank_log(str(run.folder.path), 1, 3))
+    log = Path(paths.rank_log(str(run.folder.path), 1, 3))
     with log.open("a") as file:
         file.write("one more line\n")
     expect(page.locator("#rows")).to_contain_text("one more line")
@@ -100,7 +100,7 @@ def test_what_went_wrong_and_every_tab(page: Page, tmp_path: Path) -> None:
 
 def test_keys_search_and_pause(page: Page, tmp_path: Path) -> None:
     run = submit(tmp_path, "wait")
-    log = Path(layout.rank_log(str(run.folder.path), 0, 0))
+    log = Path(paths.rank_log(str(run.folder.path), 0, 0))
     run.folder.path.joinpath("logs/node-0").mkdir(exist_ok=True)
     go(page, run.name)
     expect(page.locator("#lines")).to_have_text("4 lines")
@@ -277,7 +277,7 @@ def test_a_run_that_is_deleted_while_it_is_looked_at(
 
 def test_long_names_of_metrics_and_the_timeline_in_a_narrow_window(page: Page, tmp_path: Path) -> None:
     run = submit(tmp_path, "end").wait(200)
-    reports = Path(layout.reports(str(run.folder.path), 0, 0, 0))
+    reports = Path(paths.reports(str(run.folder.path), 0, 0, 0))
     reports.write_text(
         reports.read_text() + json.dumps({"t": 1, "rank": 0, "step": 1, "metrics": {"a/long/name" * 9: 0.25}}) + "\n"
     )

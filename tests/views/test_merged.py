@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobsdk.bootstrap import layout
+from jobsdk.bootstrap.spec import paths
 from jobsdk.runs import RunFolder
 from jobsdk.views import merged as merged_log
 from jobsdk.views.merged import MergedLog, label, shown
@@ -26,13 +26,13 @@ class Logs:
         (folder / "plan.json").write_text(json.dumps(plan("true")))
 
     def write(self, rank: int, data: bytes, time: float | None = None) -> None:
-        path = Path(layout.rank_log(str(self.run.path), rank // 2, rank))
+        path = Path(paths.rank_log(str(self.run.path), rank // 2, rank))
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(data)
             size = file.tell()
         if time is not None:
-            with open(layout.times(str(self.run.path), rank // 2, rank), "a") as file:
+            with open(paths.times(str(self.run.path), rank // 2, rank), "a") as file:
                 file.write(f"{time:.3f} {size}\n")
 
 
@@ -79,7 +79,7 @@ def test_a_restart_begins_anew(logs: Logs) -> None:
     logs.write(0, b"before\n", 1.0)
     merged = MergedLog(logs.run)
     merged.refresh(1.0)
-    path = Path(layout.rank_log(str(logs.run.path), 0, 0, 1))
+    path = Path(paths.rank_log(str(logs.run.path), 0, 0, 1))
     path.write_bytes(b"after\n")
     merged.refresh(2.0, restart=1)
     assert texts(merged) == ["0 after"]
@@ -195,8 +195,8 @@ def test_what_a_launcher_says_is_among_the_lines(logs: Logs) -> None:
     content["distribution"]["launcher"] = "openmpi"
     logs.run.write_json("plan.json", content)
     logs.write(0, b"up\n", 1.0)
-    Path(layout.launcher_log(str(logs.run.path), 1)).parent.mkdir(parents=True, exist_ok=True)
-    Path(layout.launcher_log(str(logs.run.path), 1)).write_text("mpirun noticed\n")
+    Path(paths.launcher_log(str(logs.run.path), 1)).parent.mkdir(parents=True, exist_ok=True)
+    Path(paths.launcher_log(str(logs.run.path), 1)).write_text("mpirun noticed\n")
     merged = MergedLog(logs.run)
     merged.refresh(2.0, is_over=True)
     assert [(label(line.rank), line.text) for line in merged.lines(0, 9)] == [("0", "up"), ("node 1", "mpirun noticed")]
@@ -221,7 +221,7 @@ def test_logs_that_are_cut_or_taken_away_do_no_harm(logs: Logs, how: str) -> Non
     logs.write(1, b"three\n", 2.0)
     merged = MergedLog(logs.run)
     merged.refresh(3.0)
-    path = Path(layout.rank_log(str(logs.run.path), 0, 0))
+    path = Path(paths.rank_log(str(logs.run.path), 0, 0))
     path.write_bytes(b"new\n") if how == "shorter" else path.unlink()
     assert merged.refresh(4.0) == 3
     assert "1 three" in texts(merged)

@@ -14,7 +14,9 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from jobsdk.bootstrap import exits, layout, plan_file, private, processes, unled
+from jobsdk.bootstrap.failures import fallback_report
+from jobsdk.bootstrap.spec import exit_codes, paths, plan_file
+from jobsdk.bootstrap.system import private, processes
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.runs import Pace, RunFolder, adopt, locked, reap
 
@@ -74,10 +76,10 @@ class EngineCompute(Compute):
         except Ended as end:
             ended = end
         except JobsdkError as error:
-            ended = Ended("Failed", exits.NOT_STARTED, str(error), "bootstrap_error")
+            ended = Ended("Failed", exit_codes.NOT_STARTED, str(error), "bootstrap_error")
         except BaseException as error:
             text = f"the driver of the run failed: {type(error).__name__}: {str(error).strip()[:300]}"
-            ended = Ended("Failed", exits.FAULT, text, "bootstrap_error")
+            ended = Ended("Failed", exit_codes.FAULT, text, "bootstrap_error")
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -87,7 +89,7 @@ class EngineCompute(Compute):
         if self.status(run).is_terminal:
             return
         run.append_event("cancel_requested", by=by)
-        with open(layout.cancel_mark(str(run.path)), "w", opener=private.opener):
+        with open(paths.cancel_mark(str(run.path)), "w", opener=private.opener):
             pass
 
     def ask(self, run: RunFolder, request: str) -> None:
@@ -103,10 +105,10 @@ class EngineCompute(Compute):
             state = run.recorded_state()
             if state.is_terminal:  # its last words came between our two looks
                 return
-            end = ("Lost", exits.LOST, "the process that drove the run was killed; with it its nodes ended")
+            end = ("Lost", exit_codes.LOST, "the process that drove the run was killed; with it its nodes ended")
             if state.status == "CancelRequested":
-                end = unled.CANCELLED
-            unled.write_end(str(run.path), run.plan(), *end, None, state.started or time.time())
+                end = fallback_report.CANCELLED
+            fallback_report.write_end(str(run.path), run.plan(), *end, None, state.started or time.time())
             plan_file.forget_secrets(str(run.path))
 
 

@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import events, exits, layout, unled
-from jobsdk.bootstrap.extraction import LeftOut, extract
+from jobsdk.bootstrap.failures import fallback_report
+from jobsdk.bootstrap.spec import events, exit_codes, paths
+from jobsdk.bootstrap.transport.extraction import LeftOut, extract
 from jobsdk.compute import packing, parcel
 from jobsdk.compute.engine import node
 from jobsdk.compute.relayed import Mirror
@@ -79,7 +80,7 @@ class Hold:
             return []
         self._looked = time.monotonic()
         found = []
-        if not self._is_cancelled and os.path.exists(layout.cancel_mark(str(self.run.path))):
+        if not self._is_cancelled and os.path.exists(paths.cancel_mark(str(self.run.path))):
             self._is_cancelled = True
             found.append("cancel")
         folder = self.run.path / "requests"
@@ -117,13 +118,13 @@ class Hold:
             assert ended is not None
             facts = {"class": ended.kind, "host": None}
             begun = state.started or time.time()
-            unled.write_end(
+            fallback_report.write_end(
                 path, self.plan, ended.status, ended.code, ended.words, ended.at, begun, facts=facts, left=report
             )
             return
         if report:
             events.write_report(path, report)
-            from jobsdk.bootstrap import plan_file
+            from jobsdk.bootstrap.spec import plan_file
 
             plan_file.forget_secrets(path)
             facts = {key: report[key] for key in ("status", "exit_code", "message")}
@@ -131,14 +132,14 @@ class Hold:
             return
         began = state.started or time.time()
         if self._is_cancelled or state.status == "CancelRequested":
-            unled.write_end(path, self.plan, *unled.CANCELLED, None, began)
+            fallback_report.write_end(path, self.plan, *fallback_report.CANCELLED, None, began)
             return
         if ended is None:
             words = next(filter(None, map(self._mirror.last_words, range(self.plan["nodes"]))), "")
             text = "the nodes ended without a report" + (f": {words}" if words else "")
-            ended = Ended("Lost", exits.LOST, text, "node_lost")
+            ended = Ended("Lost", exit_codes.LOST, text, "node_lost")
         facts = {"class": ended.kind, "host": None}
-        unled.write_end(path, self.plan, ended.status, ended.code, ended.words, ended.at, began, facts=facts)
+        fallback_report.write_end(path, self.plan, ended.status, ended.code, ended.words, ended.at, began, facts=facts)
 
 
 def _knows_better(ended: Ended | None, report: Mapping[str, Any]) -> bool:

@@ -1,8 +1,8 @@
 """One node of a job within a process that an engine has started: a task of Spark, an actor of Ray.
 
 It travels by itself to where jobsdk is not installed: standard library only, Python 3.8 or later, no other module of
-jobsdk. The bootstrap is a process of its own; it relays all that it writes (see `jobsdk.bootstrap.relay`), and ends by
-itself when this process is killed.
+jobsdk. The bootstrap is a process of its own. It relays all that it writes (`bootstrap/transport/stdout_relay.py`), and
+ends by itself when this process is killed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap import layout, plan_file
+from jobsdk.bootstrap.spec import paths as layout
+from jobsdk.bootstrap.spec import plan_file
 from jobsdk.compute import job_rules, parcel
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.kubernetes import objects as made

@@ -9,7 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jobsdk.bootstrap import contract, kubernetes, launchers, plan_file
+from jobsdk.bootstrap.detect import kubernetes
+from jobsdk.bootstrap.spec import plan_file, ranks
+from jobsdk.bootstrap.spec import variables as variables_
 from jobsdk.compute import parcel
 from jobsdk.compute.kubernetes.settings import text as as_text
 
@@ -48,7 +50,7 @@ def bootstrap_name() -> str:
     return f"jobsdk-bootstrap-{hashlib.sha256(parcel.bootstrap()).hexdigest()[:12]}"
 
 
-def objects(plan: contract.Plan, settings: Settings, *, image: str, code: str | None) -> list[Object]:
+def objects(plan: ranks.Plan, settings: Settings, *, image: str, code: str | None) -> list[Object]:
     """All objects of a run, the Job or JobSet last. `code` is None, "inline", "volume" or "url"."""
     name = dns_name(plan["run"])
     jobset = bool(settings.get("jobset"))
@@ -93,7 +95,7 @@ def _bootstrap() -> Object:
     return _object("v1", "ConfigMap", bootstrap_name(), labels, [parcel.BOOTSTRAP], immutable=True)
 
 
-def _job_spec(plan: contract.Plan, settings: Settings, template: Object) -> Object:
+def _job_spec(plan: ranks.Plan, settings: Settings, template: Object) -> Object:
     spec = {
         "completionMode": "Indexed",
         "completions": plan["nodes"],
@@ -111,12 +113,12 @@ def _job_spec(plan: contract.Plan, settings: Settings, template: Object) -> Obje
     return spec
 
 
-def _top_metadata(plan: contract.Plan, settings: Settings, labels: Mapping[str, str]) -> tuple[Object, Object]:
+def _top_metadata(plan: ranks.Plan, settings: Settings, labels: Mapping[str, str]) -> tuple[Object, Object]:
     queue = {"kueue.x-k8s.io/queue-name": settings["queue"]} if settings.get("queue") else {}
     return {**_texts(settings, "labels"), **labels, **queue}, {**_texts(settings, "annotations"), RUN: plan["run"]}
 
 
-def _job(plan: contract.Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
+def _job(plan: ranks.Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
     all_labels, annotations = _top_metadata(plan, settings, labels)
     spec = _job_spec(plan, settings, template)
     spec["ttlSecondsAfterFinished"] = settings.get("ttl_seconds_after_finished", _TTL)
@@ -127,7 +129,7 @@ def _job(plan: contract.Plan, settings: Settings, name: str, labels: Mapping[str
     return job
 
 
-def _jobset(plan: contract.Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
+def _jobset(plan: ranks.Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
     all_labels, annotations = _top_metadata(plan, settings, labels)
     if settings.get("topology") and not settings.get("queue"):
         annotations["alpha.jobset.sigs.k8s.io/exclusive-topology"] = settings["topology"]
@@ -147,7 +149,7 @@ def _jobset(plan: contract.Plan, settings: Settings, name: str, labels: Mapping[
 # -- the pod -----------------------------------------------------------------------------------------------------------
 
 
-def _pod(plan: contract.Plan, settings: Settings, name: str, image: str, code: str | None) -> Object:
+def _pod(plan: ranks.Plan, settings: Settings, name: str, image: str, code: str | None) -> Object:
     volumes, mounts = _volumes(settings, name, plan["run"])
     container = {
         "name": CONTAINER,
@@ -188,27 +190,27 @@ def _environment(settings: Settings, name: str, code: str | None) -> list[Object
     known = _texts(settings, "env")
     known.update(
         {
-            launchers.PARCEL: PARCEL_DIR,
-            launchers.CONTROL: f"{first}.{name} {ports}",
-            launchers.RELAY: "1",
+            variables_.PARCEL: PARCEL_DIR,
+            variables_.CONTROL: f"{first}.{name} {ports}",
+            variables_.RELAY: "1",
         }
     )
     variables: list[Object] = [{"name": key, "value": value} for key, value in known.items()]
     if code == "inline":
-        variables.append({"name": launchers.CODE, "value": f"{PARCEL_DIR}/{CODE_FILE}"})
+        variables.append({"name": variables_.CODE, "value": f"{PARCEL_DIR}/{CODE_FILE}"})
     elif code is not None:
         source = "secretKeyRef" if code == "url" else "configMapKeyRef"
-        variables.append({"name": launchers.CODE, "valueFrom": {source: {"name": name, "key": CODE_PLACE}}})
+        variables.append({"name": variables_.CODE, "valueFrom": {source: {"name": name, "key": CODE_PLACE}}})
     if code is not None:
         source = "configMapKeyRef"
-        variables.append({"name": launchers.CODE_HASH, "valueFrom": {source: {"name": name, "key": CODE_HASH}}})
+        variables.append({"name": variables_.CODE_HASH, "valueFrom": {source: {"name": name, "key": CODE_HASH}}})
     return variables
 
 
-def _resources(plan: contract.Plan, settings: Settings) -> Object:
+def _resources(plan: ranks.Plan, settings: Settings) -> Object:
     gpus = settings.get("gpus_per_node")
     if gpus is None and plan["gpus_per_process"]:
-        gpus = contract.gpus_of(plan, len(contract.node_processes(plan, 0)))
+        gpus = ranks.gpus_of(plan, len(ranks.node_processes(plan, 0)))
     devices = {**_texts(settings, "devices"), **_texts(settings, "rdma")}
     if gpus:
         devices[settings.get("gpu_resource", _GPU)] = str(gpus)

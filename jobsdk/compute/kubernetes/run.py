@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import events, exits, unled
+from jobsdk.bootstrap.failures import fallback_report
+from jobsdk.bootstrap.spec import events, exit_codes
 from jobsdk.compute.kubernetes.api import Api, Gone, Object
 from jobsdk.compute.kubernetes.objects import CONTAINER, LABEL
 from jobsdk.compute.relayed import Mirror
@@ -86,13 +87,13 @@ class Pod:
             return End("Failed", 137, f"{who} was killed: it used more memory than its limit{limit}", "out_of_memory")
         reason, message = self.status.get("reason"), self.status.get("message") or ""
         if reason == "DeadlineExceeded":
-            return End("TimedOut", exits.TIMED_OUT, f"{who} was ended by its activeDeadlineSeconds", "timeout")
+            return End("TimedOut", exit_codes.TIMED_OUT, f"{who} was ended by its activeDeadlineSeconds", "timeout")
         taken = self.condition("DisruptionTarget", "True")
         if reason in ("Evicted", "Preempting") or taken is not None:
             why = message or (taken or {}).get("message") or (taken or {}).get("reason") or reason
-            return End("Preempted", exits.PREEMPTED, f"{who} was taken away: {why}", "preempted")
+            return End("Preempted", exit_codes.PREEMPTED, f"{who} was taken away: {why}", "preempted")
         if reason in ("NodeLost", "NodeShutdown", "Terminated", "UnexpectedAdmissionError"):
-            return End("Lost", exits.LOST, f"{who} was lost: {message or reason}", "node_lost")
+            return End("Lost", exit_codes.LOST, f"{who} was lost: {message or reason}", "node_lost")
         code = ended.get("exitCode", 0)
         if code:
             why = ended.get("message") or (ended.get("reason") if ended.get("reason") != "Error" else None)
@@ -201,19 +202,19 @@ class Look:
                     self._api.delete(self._kind, self._name)
         elif job is None:
             if cancelled:
-                self._end(End(*unled.CANCELLED, ""), None)
+                self._end(End(*fallback_report.CANCELLED, ""), None)
             else:
                 text = f"the {self._kind} {self._name} is gone: somebody deleted it, or its time to live was over"
-                self._end(self._worst(latest) or End("Lost", exits.LOST, text, "node_lost"), None)
+                self._end(self._worst(latest) or End("Lost", exit_codes.LOST, text, "node_lost"), None)
         elif is_read and pods and (all(pod.is_over for pod in latest.values()) or _has_ended(job)):
             if not cancelled and job["spec"].get("completions", len(latest)) > len(latest) and not _has_ended(job):
                 return  # a pod is being replaced
             text = "the pods ended without a report"
-            found = End(*unled.CANCELLED, "") if cancelled else self._worst(latest)
-            self._end(found or End("Lost", exits.LOST, text, "node_lost"), None)
+            found = End(*fallback_report.CANCELLED, "") if cancelled else self._worst(latest)
+            self._end(found or End("Lost", exit_codes.LOST, text, "node_lost"), None)
         elif _has_ended(job) and self._has_waited("ended", _PATIENCE):
             found = _end_of_job(job)
-            self._end(End(*unled.CANCELLED, "") if cancelled else self._worst(latest) or found, None)
+            self._end(End(*fallback_report.CANCELLED, "") if cancelled else self._worst(latest) or found, None)
         else:
             self._give_up_on(latest)
 
@@ -229,7 +230,7 @@ class Look:
             pod, why = (hopeless or bad)[0]
             self._api.delete(self._kind, self._name)
             text = f"node {pod.node} (pod {pod.name}) cannot start: {why[1]}"
-            self._end(End("Failed", exits.NOT_STARTED, text, "bootstrap_error"), pod.node)
+            self._end(End("Failed", exit_codes.NOT_STARTED, text, "bootstrap_error"), pod.node)
 
     def _has_waited(self, what: str, seconds: float) -> bool:
         now = time.time()
@@ -248,7 +249,7 @@ class Look:
         """Node 0 has written the report: that is how it ended, but for what node 0 could not know."""
         report = self._mirror.report()
         if cancelled:
-            self._end(End(*unled.CANCELLED, ""), None, report)
+            self._end(End(*fallback_report.CANCELLED, ""), None, report)
             return
         cause = report.get("cause") or {}
         pod = pods.get(cause.get("node", -1))
@@ -256,7 +257,7 @@ class Look:
         if end is not None and end.kind not in ("bootstrap_error", "node_lost"):
             self._end(end, cause["node"], report)
         elif not report:
-            self._end(self._worst(pods) or End("Lost", exits.LOST, "the report did not arrive", "node_lost"), None)
+            self._end(self._worst(pods) or End("Lost", exit_codes.LOST, "the report did not arrive", "node_lost"), None)
         else:
             events.write_report(str(self._run.path), report)
             self._forget_secrets()
@@ -265,14 +266,14 @@ class Look:
 
     def _end(self, end: End, node: int | None, left: Mapping[str, Any] | None = None) -> None:
         began = self._run.recorded_state().started or time.time()
-        unled.write_end(
+        fallback_report.write_end(
             str(self._run.path), self._run.plan(), end.status, end.code, end.words, node, began,
             facts={"class": end.kind, "host": None} if end.kind else {}, left=left or {},
         )  # fmt: skip
         self._forget_secrets()
 
     def _forget_secrets(self) -> None:
-        from jobsdk.bootstrap import plan_file
+        from jobsdk.bootstrap.spec import plan_file
 
         plan_file.forget_secrets(str(self._run.path))
         try:
@@ -314,6 +315,6 @@ def _end_of_job(job: Object) -> End:
         if one["type"] == "Failed" and one["status"] == "True":
             text = f"the {job['kind']} failed: {one.get('reason', '')}: {one.get('message', '')}"
             if one.get("reason") == "DeadlineExceeded":
-                return End("TimedOut", exits.TIMED_OUT, text, "timeout")
+                return End("TimedOut", exit_codes.TIMED_OUT, text, "timeout")
             return End("Failed", 1, text, "bootstrap_error")
-    return End("Lost", exits.LOST, "the pods ended without a report", "node_lost")
+    return End("Lost", exit_codes.LOST, "the pods ended without a report", "node_lost")

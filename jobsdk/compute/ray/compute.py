@@ -12,9 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap import contract
-from jobsdk.bootstrap import layout as paths
-from jobsdk.bootstrap.secrets import Redactor
+from jobsdk.bootstrap.spec import paths, ranks
+from jobsdk.bootstrap.spec.secrets import Redactor
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Spec, Warn
 from jobsdk.compute.engine import EngineCompute
@@ -79,7 +78,7 @@ class RayCompute(EngineCompute):
         if not share or not ray_settings.is_placed_by_ray(job) or job.resources.gpus_per_process is not None:
             return plan
         # A share that does not divide a GPU takes as much as one that does: three of 0.3 fit on one.
-        share = share if share >= 1 else 1 / contract.sharers(share)
+        share = share if share >= 1 else 1 / ranks.sharers(share)
         environment = {"JOBSDK_GPUS_PER_PROCESS": f"{share:.16g}", **plan["environment"]}
         return {**plan, "gpus_per_process": None, "environment": environment}
 
@@ -205,7 +204,7 @@ class RayCompute(EngineCompute):
         given: dict[str, Any] = {"log_to_driver": False, **self.settings.get("init", {})}
         if self.address is None:
             # It is the run's alone: what counts as a processor there is nobody else's concern.
-            from jobsdk.bootstrap.processes import cores
+            from jobsdk.bootstrap.system.processes import cores
 
             needed = int(-(-group["bundle"].get("CPU", 0) * group["size"] // 1))
             given = {"num_cpus": max(cores(), needed), "include_dashboard": False, **given}

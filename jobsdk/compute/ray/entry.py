@@ -2,7 +2,7 @@
 
 It travels as `driver` does. Lines of ours in the log, counted from 1, so that a reader knows what it has missed:
 
-    @7 1 rank-3:0| epoch 1        node 1 has written this record (see `jobsdk.bootstrap.relay`)
+    @7 1 rank-3:0| epoch 1        node 1 has written this record (see `jobsdk.bootstrap.transport.stdout_relay`)
     @8 event {"event": ...}       an event that only Ray knows
     @9 plan {...}                 the plan as the placement has made it
     @10 left 1 0 BASE64           of the tar file of what node 1 has left, the piece at byte 0

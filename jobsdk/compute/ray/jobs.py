@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobsdk.bootstrap import plan_file
+from jobsdk.bootstrap.spec import plan_file
 from jobsdk.compute.base import Spec
 from jobsdk.compute.engine.hold import Ended, Hold, foreign
 from jobsdk.compute.ray import handover

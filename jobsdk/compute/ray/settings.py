@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobsdk.bootstrap import contract
+from jobsdk.bootstrap.spec import ranks
 from jobsdk.compute.settings import Setting, duration, mistakes_in
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def demand(job: CommandJob, plan: Plan, settings: Mapping[str, Any]) -> Demand:
     processes = int(distribution.get("processes", 1))
     if job.scaling is None:
         if distribution["type"] == "tensorflow":
-            processes = max(len(contract.node_processes(plan, rank)) for rank in range(min(nodes, 2)))
-        gpus = settings.get("gpus_per_node") or contract.gpus_of(plan, processes)
+            processes = max(len(ranks.node_processes(plan, rank)) for rank in range(min(nodes, 2)))
+        gpus = settings.get("gpus_per_node") or ranks.gpus_of(plan, processes)
         bundle = {"CPU": settings.get("cpus_per_node", processes), "GPU": gpus}
         bundle.update(settings.get("resources_per_node", {}))
         return Demand(_sound(bundle), nodes, settings.get("placement_strategy", "SPREAD"), False, None)
@@ -164,7 +164,7 @@ def demand(job: CommandJob, plan: Plan, settings: Mapping[str, Any]) -> Demand:
         labels = [given] * scaling.num_workers if isinstance(given, dict) else given
         return Demand(_sound(bundle), scaling.num_workers, strategy, True, labels)
     whole = {name: amount * (1 if ":" in name else processes) for name, amount in bundle.items()}
-    whole["GPU"] = contract.gpus_of(plan, processes)
+    whole["GPU"] = ranks.gpus_of(plan, processes)
     labels = [given] * nodes if isinstance(given, dict) else None
     return Demand(_sound(whole), nodes, "STRICT_SPREAD" if strategy.startswith("STRICT") else "SPREAD", False, labels)
 

@@ -10,7 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap import layout, plan_file, private, unled
+from jobsdk.bootstrap.failures import fallback_report
+from jobsdk.bootstrap.spec import paths as layout
+from jobsdk.bootstrap.spec import plan_file
+from jobsdk.bootstrap.system import private
 from jobsdk.compute import job_rules, parcel
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
@@ -233,7 +236,7 @@ class SlurmCompute(Compute):
             facts = {"class": verdict.kind, "host": None}
         if not left and verdict.kind:
             facts["last_lines"] = _last_lines(run)
-        unled.write_end(
+        fallback_report.write_end(
             folder, plan, verdict.status, verdict.exit_code, verdict.words, None, began, facts=facts, left=left
         )
         if not self._host.is_here:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import contract, launchers, layout
+from jobsdk.bootstrap.spec import paths, ranks, variables
 from jobsdk.compute import parcel
 from jobsdk.compute.slurm import settings as slurm_settings
 from jobsdk.job import durations
@@ -57,12 +57,12 @@ def script(plan: Plan, settings: Mapping[str, Any], folders: Folders, image: str
     options = _header(plan, settings, run_dir, requeues)
     environment = []
     if folders.has_code:
-        environment.append(f'export {launchers.CODE}="$(cat {shlex.quote(f"{run_dir}/{SOURCE}")})"')
+        environment.append(f'export {variables.CODE}="$(cat {shlex.quote(f"{run_dir}/{SOURCE}")})"')
     elif folders.in_place is None:
         empty = shlex.quote(f"{run_dir}/code")
-        environment += [f"mkdir -p {empty}", f"export {launchers.CODE}={empty}"]
+        environment += [f"mkdir -p {empty}", f"export {variables.CODE}={empty}"]
     if requeues:
-        environment.append(f"export {launchers.REQUEUES}=1")
+        environment.append(f"export {variables.REQUEUES}=1")
     python = settings.get("python", "python3")
     if "/" in python:
         environment.append(f"export PATH={shlex.quote(os.path.dirname(python))}:$PATH")
@@ -72,7 +72,7 @@ def script(plan: Plan, settings: Mapping[str, Any], folders: Folders, image: str
         header="".join(f"#SBATCH {option}\n" for option in options),
         environment="".join(f"{line}\n" for line in environment),
         srun=_srun(plan, settings, folders, image),
-        requeue=_REQUEUE.format(mark=shlex.quote(layout.handed_over_mark(run_dir))) if requeues else "",
+        requeue=_REQUEUE.format(mark=shlex.quote(paths.handed_over_mark(run_dir))) if requeues else "",
     )
 
 
@@ -95,7 +95,7 @@ def _header(plan: Plan, settings: Mapping[str, Any], run_dir: str, requeues: boo
     def option(name: str, value: Any) -> str:
         return f"--{name}={_quoted(str(value))}"
 
-    wanted = contract.gpus_of(plan, _most_processes(plan)) or None
+    wanted = ranks.gpus_of(plan, _most_processes(plan)) or None
     gpus = slurm_settings.gpus(settings, wanted)
     limit = time_limit(plan, settings)
     options = [option("job-name", plan["run"])]
@@ -121,7 +121,7 @@ def _most_processes(plan: Plan) -> int:
     if plan["distribution"]["type"] != "tensorflow":
         return int(plan["distribution"]["processes"])
     nodes, chief = int(plan["nodes"]), int(bool(plan["distribution"]["chief"]))
-    return math.ceil((contract.world_size(plan) - chief) / nodes) + chief
+    return math.ceil((ranks.world_size(plan) - chief) / nodes) + chief
 
 
 def _srun(plan: Plan, settings: Mapping[str, Any], folders: Folders, image: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from jobsdk.bootstrap import exits
+from jobsdk.bootstrap.spec import exit_codes
 from jobsdk.compute.host import Host
 from jobsdk.errors import ComputeError
 
@@ -121,21 +121,23 @@ def verdict(job: str, state: JobState | None, *, cancelled: bool, begun: bool) -
     """
     if cancelled or (state is not None and state.state == "CANCELLED"):
         who = "cancelled on request" if cancelled else f"Slurm job {job} was cancelled with scancel or by Slurm"
-        return Verdict("Canceled", exits.CANCELED, "", who)
+        return Verdict("Canceled", exit_codes.CANCELED, "", who)
     if state is None:
         words = f"Slurm no longer knows job {job}, which ended without a report"
-        return Verdict("Lost", exits.LOST, "node_lost", words)
+        return Verdict("Lost", exit_codes.LOST, "node_lost", words)
     what = f"Slurm ended job {job} as {state.state}"
     if state.state in ("TIMEOUT", "DEADLINE"):
         words = f"{what}: the time that Slurm gives it was used up (--time, or the partition's limit)"
-        return Verdict("TimedOut", exits.TIMED_OUT, "timeout", words)
+        return Verdict("TimedOut", exit_codes.TIMED_OUT, "timeout", words)
     if state.state == "PREEMPTED":
-        return Verdict("Preempted", exits.PREEMPTED, "preempted", f"{what}: another job needed its nodes")
+        return Verdict("Preempted", exit_codes.PREEMPTED, "preempted", f"{what}: another job needed its nodes")
     if state.state == "OUT_OF_MEMORY":
         return Verdict("Failed", 137, "out_of_memory", f"{what}: more memory was used than mem allows")
     if state.state in ("NODE_FAIL", "BOOT_FAIL"):
-        return Verdict("Lost", exits.LOST, "node_lost", f"{what}: a node failed ({state.nodes or 'of unknown name'})")
+        return Verdict(
+            "Lost", exit_codes.LOST, "node_lost", f"{what}: a node failed ({state.nodes or 'of unknown name'})"
+        )
     if state.state == "FAILED" and state.exit_code and not begun:
         words = f"{what} with exit code {state.exit_code}, before its bootstraps could report an end"
         return Verdict("Failed", state.exit_code, "bootstrap_error", words)
-    return Verdict("Lost", exits.LOST, "node_lost", f"{what}, but its bootstraps have reported no end")
+    return Verdict("Lost", exit_codes.LOST, "node_lost", f"{what}, but its bootstraps have reported no end")

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap.secrets import Redactor
+from jobsdk.bootstrap.spec.secrets import Redactor
 from jobsdk.compute.base import Check, Spec, Warn
 from jobsdk.compute.engine import EngineCompute
 from jobsdk.compute.spark import rules as spark_rules

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from jobsdk.bootstrap import contract, exits, plan_file
-from jobsdk.bootstrap.channel import Message
+from jobsdk.bootstrap.control.channel import Message
+from jobsdk.bootstrap.spec import exit_codes, plan_file, ranks
 from jobsdk.compute.engine import node
 from jobsdk.compute.engine.hold import Ended, Hold, foreign
 from jobsdk.compute.spark import errors as spark_errors
@@ -85,7 +85,7 @@ class Drive:
             if not self._stage.may_grow or time.monotonic() > deadline:
                 waited = f" (waited {patience:g} s for executors)" if self._stage.may_grow else ""
                 fix = "more executors or cores, fewer nodes, or less cpus_per_node or gpus_per_node"
-                raise Ended("Failed", exits.NOT_STARTED, f"{lacks}{waited}. Fix: {fix}", "bootstrap_error")
+                raise Ended("Failed", exit_codes.NOT_STARTED, f"{lacks}{waited}. Fix: {fix}", "bootstrap_error")
             self._hold.tell("queued", message=f"waits for executors: {lacks}")
             if "cancel" in self._hold.asked():
                 return False
@@ -141,7 +141,7 @@ class Drive:
             self._port.send(rank, {"type": "bye"})
         elif kind == "failed" and self._end is None:
             words = f"node {rank}: {message.get('words')}"
-            self._end = Ended("Failed", exits.NOT_STARTED, words, "bootstrap_error", rank)
+            self._end = Ended("Failed", exit_codes.NOT_STARTED, words, "bootstrap_error", rank)
             self._stage.cancel()
 
     def _go(self) -> None:
@@ -154,7 +154,7 @@ class Drive:
                 offer["gpus"] = own[first : first + self._needs.gpus]
             lacks = self._lacks(rank, offer)
             if lacks is not None:
-                self._end = Ended("Failed", exits.NOT_STARTED, lacks, "bootstrap_error", rank)
+                self._end = Ended("Failed", exit_codes.NOT_STARTED, lacks, "bootstrap_error", rank)
                 for each in range(self._nodes):
                     self._port.send(each, {"type": "refused", "words": lacks})
                 return
@@ -181,7 +181,7 @@ class Drive:
         """What a node's ranks get beside the bootstrap's own: threads for the cores that Spark counts for its task."""
         if "OMP_NUM_THREADS" in self._stage.executor_variables():
             return {}
-        processes = len(contract.node_processes(self._hold.plan, rank)) or 1
+        processes = len(ranks.node_processes(self._hold.plan, rank)) or 1
         return {"OMP_NUM_THREADS": str(max(1, int(offer["cpus"]) // processes))}
 
     # -- after -----------------------------------------------------------------------------------------------------

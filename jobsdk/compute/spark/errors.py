@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import exits
+from jobsdk.bootstrap.spec import exit_codes
 from jobsdk.compute.engine.hold import Ended
 from jobsdk.job.findings import shorten
 
@@ -120,11 +120,11 @@ def ended(error: BaseException, begun: Mapping[int, str], missed: int | None = N
     said, is_lost = words(error)
     at = missed if is_lost and missed in begun else _partition(text_of(error))
     if not is_lost:
-        return Ended("Failed", exits.NOT_STARTED, said, "bootstrap_error", at)
+        return Ended("Failed", exit_codes.NOT_STARTED, said, "bootstrap_error", at)
     if at is None and len(begun) == 1:
         (at,) = begun
     where = f"node {at} ({begun[at]}): " if at is not None and at in begun else "" if at is None else f"node {at}: "
-    return Ended("Lost", exits.LOST, f"{where}{said}" if where else said, "node_lost", at)
+    return Ended("Lost", exit_codes.LOST, f"{where}{said}" if where else said, "node_lost", at)
 
 
 def _partition(text: str) -> int | None:

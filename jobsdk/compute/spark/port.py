@@ -9,8 +9,9 @@ import socket
 import threading
 from typing import NamedTuple
 
-from jobsdk.bootstrap import control, network
-from jobsdk.bootstrap.channel import MEMBER_LIMIT, STRANGER_LIMIT, Message, encoded, nonce, proof, same
+from jobsdk.bootstrap.control import server
+from jobsdk.bootstrap.control.channel import MEMBER_LIMIT, STRANGER_LIMIT, Message, encoded, nonce, proof, same
+from jobsdk.bootstrap.system import network
 from jobsdk.errors import ComputeError
 
 _WAITING = 256  # messages that nobody has taken yet: then the tasks wait, and with them the nodes' output
@@ -36,7 +37,7 @@ class Port:
         self._lock = threading.Lock()
         self._tasks: dict[int, socket.socket] = {}
         self._is_closed = False
-        control.raise_open_files_limit(2 * nodes + 256)
+        server.raise_open_files_limit(2 * nodes + 256)
         try:
             self._listener = _listening(address, port)
         except OSError as error:
@@ -100,7 +101,7 @@ class Port:
 
     def _admit(self, sock: socket.socket) -> int:
         """The rank of who knows the token. Raises ValueError for anybody else."""
-        sock.settimeout(control.STRANGER_TIMEOUT)
+        sock.settimeout(server.STRANGER_TIMEOUT)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ours = nonce()
         sock.sendall(encoded({"nonce": ours}))

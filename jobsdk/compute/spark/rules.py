@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap import contract, layout
+from jobsdk.bootstrap.spec import paths as layout
+from jobsdk.bootstrap.spec import ranks
 from jobsdk.compute import job_rules
 from jobsdk.compute.spark import settings as spark_settings
 from jobsdk.job.findings import Finding, show
@@ -46,7 +47,7 @@ def cpus_of_node(settings: Mapping[str, Any], job: CommandJob, layout: Layout | 
 
 
 def _gpus_needed(plan: Plan) -> int:
-    return contract.gpus_of(plan, max(len(contract.node_processes(plan, node)) for node in range(plan["nodes"])))
+    return ranks.gpus_of(plan, max(len(ranks.node_processes(plan, node)) for node in range(plan["nodes"])))
 
 
 def _session(name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:

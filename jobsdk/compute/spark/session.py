@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobsdk.bootstrap.secrets import is_secret
+from jobsdk.bootstrap.spec.secrets import is_secret
 from jobsdk.compute.engine import reaching
 from jobsdk.compute.spark import errors as spark_errors
 from jobsdk.errors import ComputeError

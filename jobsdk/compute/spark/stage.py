@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import channel
+from jobsdk.bootstrap.control import channel
 from jobsdk.compute.engine import node
 from jobsdk.compute.spark import errors as spark_errors
 from jobsdk.compute.spark import settings as spark_settings

@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from jobsdk.bootstrap.channel import Handshake, Message, encoded
+from jobsdk.bootstrap.control.channel import Handshake, Message, encoded
 from jobsdk.compute.engine.node import HeldNode, Offer, gpu_mask
 
 _CONNECT = 20.0  # seconds to reach the driver

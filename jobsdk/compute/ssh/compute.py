@@ -14,7 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap import contract, exits, layout, plan_file, unled
+from jobsdk.bootstrap.failures import fallback_report
+from jobsdk.bootstrap.spec import exit_codes, plan_file, ranks
+from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.remote import RemoteHost, each, errors_of
@@ -220,14 +222,14 @@ class SshCompute(Compute):
         state = run.recorded_state()
         if state.is_terminal:
             return
-        status, code, message = "Lost", exits.LOST, f"the bootstrap of node 0 on {first.entry.host} was killed"
+        status, code, message = "Lost", exit_codes.LOST, f"the bootstrap of node 0 on {first.entry.host} was killed"
         if state.status == "CancelRequested":
-            status, code, message = unled.CANCELLED
+            status, code, message = fallback_report.CANCELLED
         elif not any(event["event"] == "bootstrap_up" for event in run.events()):
-            status, code = "Failed", exits.NOT_STARTED
+            status, code = "Failed", exit_codes.NOT_STARTED
             message = f"the bootstrap of node 0 on {first.entry.host} ended before it began: {_last_words(run)}"
         began = state.started or state.submitted or time.time()
-        unled.write_end(str(run.path), run.plan(), status, code, message, 0, began)
+        fallback_report.write_end(str(run.path), run.plan(), status, code, message, 0, began)
 
     def cancel(self, run: RunFolder, by: str) -> None:
         with contextlib.suppress(ComputeError):
@@ -340,7 +342,7 @@ def _gpus_needed(plan: Plan) -> int | None:
     """How many GPUs each node uses where the job says so; None: all that the host has."""
     if plan["gpus_per_process"] is None:
         return None
-    return contract.gpus_of(plan, max(len(contract.node_processes(plan, node)) for node in range(plan["nodes"])))
+    return ranks.gpus_of(plan, max(len(ranks.node_processes(plan, node)) for node in range(plan["nodes"])))
 
 
 def _ports_of(run: str) -> list[int]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import host as far_host
+from jobsdk.bootstrap.agent import ssh_host as far_host
 from jobsdk.compute import parcel
 from jobsdk.compute.remote import RemoteHost
 from jobsdk.compute.ssh import errors as ssh_errors
@@ -69,7 +69,7 @@ def _gpus(where: str, given: object) -> list[str] | None:
 
 
 def ask(host: RemoteHost, operation: str, run_dir: str | None, timeout: float = 60.0, **given: Any) -> Any:
-    """What an operation of `jobsdk.bootstrap.host` answers there. Raises ComputeError.
+    """What an operation of `jobsdk.bootstrap.agent.ssh_host` answers there. Raises ComputeError.
 
     It is done by the bootstrap in `run_dir`, or where there is none (None) by one that goes along and leaves nothing.
     """

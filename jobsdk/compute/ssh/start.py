@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap import far_end, launchers
-from jobsdk.bootstrap import host as far_host
+from jobsdk.bootstrap.agent import ssh_host as far_host
+from jobsdk.bootstrap.spec import variables
+from jobsdk.bootstrap.transport import ssh_files
 from jobsdk.compute import parcel
 from jobsdk.compute.remote import RemoteHost, each
 from jobsdk.compute.ssh.hosts import Entry, addresses, ask
@@ -103,7 +104,7 @@ class Start:
         ]
         self._all_of(lambda one: one.host.write(one.run_dir, {f"nodes/{one.rank}": b""}), self._members)
         if len(self._members) > 1:
-            seen = self._all_of(lambda one: one.host.call(far_end, "marks", one.run_dir), self._members)
+            seen = self._all_of(lambda one: one.host.call(ssh_files, "marks", one.run_dir), self._members)
             self._members = [one._replace(leader=min(marks)) for one, marks in zip(self._members, seen, strict=True)]
 
     def _send(self, code: str | None, digest: str) -> dict[int, str]:
@@ -125,7 +126,7 @@ class Start:
         first = self._members[0]
         known = ",".join(addresses(first.entry, first.host, self._answers[0]))
         shared = {
-            launchers.CONTROL: f"{known} {','.join(map(str, self._spec['ports']))}",
+            variables.CONTROL: f"{known} {','.join(map(str, self._spec['ports']))}",
             "JOBSDK_HOSTS": ",".join(one.entry.host for one in self._members),
         }
         note = {"run": self._run.name, "user": getpass.getuser()}
@@ -133,7 +134,7 @@ class Start:
         def start(one: Member) -> dict[str, Any]:
             environment = {**shared, "JOBSDK_NODE_RANK": str(one.rank)}
             if places[one.leader]:
-                environment[launchers.CODE] = places[one.leader]
+                environment[variables.CODE] = places[one.leader]
             if all(other.leader != one.leader for other in self._members if other.rank != one.rank):
                 environment[far_host.OWN_FOLDER] = "1"
             argv = [self._spec["python"], "-S", "-E", f"{one.run_dir}/{parcel.BOOTSTRAP}", "host", "node", one.run_dir]
@@ -154,7 +155,7 @@ class Start:
                 ask(one.host, "sweep", one.run_dir)
             except ComputeError:
                 pass  # it has no bootstrap, or cannot be reached any more
-            one.host.call(far_end, "forget", one.run_dir)
+            one.host.call(ssh_files, "forget", one.run_dir)
 
         each(self._members, clean)
 

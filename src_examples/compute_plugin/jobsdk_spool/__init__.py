@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from jobsdk import snapshot
-from jobsdk.bootstrap import exits, layout, unled
+from jobsdk.bootstrap.failures import fallback_report
+from jobsdk.bootstrap.spec import exit_codes, paths
 from jobsdk.compute import job_rules, parcel
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.host import Host
@@ -76,7 +77,7 @@ class SpoolCompute(Compute):
         if self.status(run).is_terminal:
             return
         run.append_event("cancel_requested", by=by)
-        Host().write(str(run.path), {os.path.basename(layout.cancel_mark("")): b""})
+        Host().write(str(run.path), {os.path.basename(paths.cancel_mark("")): b""})
         self.ask(run, "cancel")
         self.refresh(run)
 
@@ -93,8 +94,10 @@ class SpoolCompute(Compute):
                 return
             for name in run.read_json("native.json")["tickets"]:
                 (self.folder / name).unlink(missing_ok=True)
-            end = unled.CANCELLED if cancelled else ("Lost", exits.LOST, _GONE)
-            unled.write_end(str(run.path), run.plan(), *end, 0, state.started or state.submitted or time.time())
+            end = fallback_report.CANCELLED if cancelled else ("Lost", exit_codes.LOST, _GONE)
+            fallback_report.write_end(
+                str(run.path), run.plan(), *end, 0, state.started or state.submitted or time.time()
+            )
 
     def _is_held(self, run: RunFolder) -> bool:
         """Whether a worker has node 0's ticket: it keeps it locked as long as the node runs."""

@@ -11,7 +11,7 @@ import pytest
 
 from jobsdk import JobFailed, MLClient, PyTorchDistribution, command
 from jobsdk import compute as computes
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap.system import processes
 from jobsdk.compute import engine
 from jobsdk.run import Run
 from jobsdk.runs import RunFolder

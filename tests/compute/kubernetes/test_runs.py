@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jobsdk import MLClient, PyTorchDistribution, command
-from jobsdk.bootstrap import relay
+from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.compute.kubernetes import objects as made
 from jobsdk.compute.kubernetes import run as kubernetes_run
 from jobsdk.errors import ComputeError
@@ -61,7 +61,7 @@ class Pods:
     def writes(self, node: int, source: str, data: bytes, offset: int = 0) -> None:
         """Add records to a pod's log, each second some."""
         name = f"{NAME}-{node}-abcde"
-        for line in relay.form(source, offset, data).splitlines(keepends=True):
+        for line in stdout_relay.form(source, offset, data).splitlines(keepends=True):
             self._second += 1
             minutes, seconds = divmod(self._second // 3, 60)
             self._logs[name] += b"2026-01-02T03:%02d:%02d.%09dZ stdout F %b" % (minutes, seconds, self._second, line)
@@ -74,9 +74,9 @@ class Pods:
         """The last words of node 0."""
         content = {"run": RUN, "status": status, "exit_code": code, "message": "it has ended", "ended": 5.0}
         content.update(ranks=[], cause=cause or None)
-        self.writes(0, relay.REPORT, json.dumps(content).encode() + b"\n")
+        self.writes(0, stdout_relay.REPORT, json.dumps(content).encode() + b"\n")
         ended = {"t": 5.0, "event": "ended", "status": status, "exit_code": code, "message": "it has ended"}
-        self.writes(0, relay.EVENTS, json.dumps(ended).encode() + b"\n")
+        self.writes(0, stdout_relay.EVENTS, json.dumps(ended).encode() + b"\n")
 
 
 @pytest.fixture
@@ -179,14 +179,16 @@ def test_logs_events_and_report_come_here_once(submit: Callable[..., Run], pods:
     run = submit()
     assert run.status == "Queued"
     pods.runs(0, 1)
-    pods.writes(0, relay.EVENTS, b'{"t":1.5,"event":"started"}\n')
+    pods.writes(0, stdout_relay.EVENTS, b'{"t":1.5,"event":"started"}\n')
     assert run.status == "Running"
     pods.writes(0, "rank-0", b"one\ntwo\r")
     pods.writes(1, "rank-1", b"\xff\n" * 1000)
     assert run.status == run.status == "Running"
     pods.writes(0, "rank-0", b"three\n", 8)
-    pods.writes(0, relay.REPORT, b'{"status":"Completed","exit_code":0,"message":"fine","ended":5.0}\n')
-    pods.writes(0, relay.EVENTS, b'{"t":5.0,"event":"ended","status":"Completed","exit_code":0,"message":"fine"}\n', 28)
+    pods.writes(0, stdout_relay.REPORT, b'{"status":"Completed","exit_code":0,"message":"fine","ended":5.0}\n')
+    pods.writes(
+        0, stdout_relay.EVENTS, b'{"t":5.0,"event":"ended","status":"Completed","exit_code":0,"message":"fine"}\n', 28
+    )
     assert run.status == "Running", "node 1 may have more to say"
     pods.writes(1, "rank-1", b"last\n", 2000)
     pods.ends(0, 0)
@@ -276,7 +278,7 @@ def test_a_run_that_kueue_has_ended_does_not_start_again(
 def test_a_pod_that_comes_back_has_the_same_node(server: ApiServer, submit: Callable[..., Run], pods: Pods) -> None:
     run = submit(instance_count=1, max_preemptions=1)
     pods.runs(0)
-    pods.writes(0, relay.EVENTS, b'{"t":1.5,"event":"bootstrap_up","life":0}\n')
+    pods.writes(0, stdout_relay.EVENTS, b'{"t":1.5,"event":"bootstrap_up","life":0}\n')
     assert run.status == "Starting"
     server.store.delete("Pod", "jobs", f"{NAME}-0-abcde")
     assert run.status == "Starting"

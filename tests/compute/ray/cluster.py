@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from jobsdk.bootstrap import network
+from jobsdk.bootstrap.system import network
 from tests.bootstrap.runs import wait_for
 
 #: Ray keeps every loopback address but 127.0.0.1, in whose place it takes the machine's own.

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from jobsdk import command
-from jobsdk.bootstrap import relay
+from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.compute.ray import jobs as ray_jobs
 from jobsdk.plan import make_plan
 from jobsdk.runs import RunFolder
@@ -22,7 +22,7 @@ class _Cluster:
         return {"status": self._statuses.pop(0), "message": "waits for an agent"}
 
     def tail(self, name: str, lines: int) -> list[bytes]:
-        events = relay.form("events", 0, b'{"t":1.5,"event":"started"}\n')
+        events = stdout_relay.form("events", 0, b'{"t":1.5,"event":"started"}\n')
         return [b"@1 event " + json.dumps({"event": "allocated", "node": 0}).encode() + b"\n", b"@2 0 " + events]
 
 

@@ -13,7 +13,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from jobsdk.bootstrap import network, procfs
+from jobsdk.bootstrap.system import network, procfs
 from tests import engines
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import carrying, wait_for

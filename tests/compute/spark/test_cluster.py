@@ -15,7 +15,7 @@ import pytest
 
 from jobsdk import JobFailed, MLClient, PyTorchDistribution, command
 from jobsdk import compute as computes
-from jobsdk.bootstrap import processes
+from jobsdk.bootstrap.system import processes
 from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
 from tests.compute.collectives import check, job

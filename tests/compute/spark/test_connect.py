@@ -14,7 +14,7 @@ import pytest
 
 from jobsdk import MLClient, PyTorchDistribution, command
 from jobsdk import compute as computes
-from jobsdk.bootstrap import network
+from jobsdk.bootstrap.system import network
 from tests.bootstrap.runs import wait_for
 from tests.compute.collectives import check, job
 from tests.compute.spark.cluster import LOOPBACK, spark_home, stop

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobsdk.bootstrap.channel import encoded
+from jobsdk.bootstrap.control.channel import encoded
 from jobsdk.compute.spark.port import Port
 from jobsdk.compute.spark.task import Errand, Line
 from jobsdk.errors import ComputeError

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobsdk.bootstrap import network
+from jobsdk.bootstrap.system import network
 from tests import engines
 from tests.bootstrap.runs import wait_for
 from tests.needs import needs

@@ -18,7 +18,7 @@ import pytest
 
 from jobsdk import JobFailed, MLClient, Output, PyTorchDistribution, command
 from jobsdk import compute as computes
-from jobsdk.bootstrap import claims
+from jobsdk.bootstrap.system import gpu_locks
 from jobsdk.compute.remote import RemoteHost
 from jobsdk.compute.ssh import compute as ssh_compute
 from jobsdk.compute.ssh.compute import SshCompute
@@ -338,7 +338,7 @@ def test_every_host_that_cannot_is_named_and_nothing_is_started(lab: Configure, 
 _TAKE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from jobsdk.bootstrap import claims
+from jobsdk.bootstrap.system import gpu_locks as claims
 claims.claim(None, None, {"run": "faster", "user": "me"})
 print("held", flush=True)
 sys.stdin.read()
@@ -435,13 +435,13 @@ def test_gpus_that_a_host_does_not_have(lab: Configure) -> None:
 
 
 def test_locks_lie_in_a_folder_for_all_users() -> None:
-    held = claims.claim(["test-of-claims"], None, {"run": "r", "user": "u"})
+    held = gpu_locks.claim(["test-of-claims"], None, {"run": "r", "user": "u"})
     try:
-        assert oct(os.stat(claims.FOLDER).st_mode & 0o7777) == "0o1777"
-        assert claims.look(["test-of-claims"], None) is not None
+        assert oct(os.stat(gpu_locks.FOLDER).st_mode & 0o7777) == "0o1777"
+        assert gpu_locks.look(["test-of-claims"], None) is not None
     finally:
-        claims.release(held)
-    assert claims.look(["test-of-claims"], None) is None
+        gpu_locks.release(held)
+    assert gpu_locks.look(["test-of-claims"], None) is None
 
 
 @pytest.mark.parametrize(("folder_mode", "of_file"), [("0700", 0o600), ("0750", 0o640)])

@@ -1,0 +1,159 @@
+"""One rank under a foreign launcher: joins the control port, runs the user's command, reports its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, Optional
+
+from ..control.channel import Message
+from ..control.client import ControlClient
+from ..control.loop import Loop
+from ..control.server import HEARTBEAT_TIMEOUT
+from ..distributions import contract
+from ..failures.collect import Autopsy
+from ..launchers import base, mpi_library, mpirun
+from ..spec import exit_codes, paths, plan_file, ranks
+from ..spec import variables as variables_
+from ..system import private, processes
+from .facts import facts_of
+from .log_clock import LogClock
+
+_JOIN_TIMEOUT = 60.0  # seconds; the control port is up before the launcher starts
+
+
+class LaunchedRank:
+    """`run()` returns the exit code of the user's command, so that the launcher sees the truth too."""
+
+    def __init__(self, plan: Dict[str, Any], rank: int, size: int) -> None:
+        self._plan = plan
+        self._size = size
+        self._loop = Loop()
+        self._code = 1
+        self._pid: Optional[int] = None
+        self._mpirun = mpirun.started_by(dict(os.environ))
+        self._stopped = False
+        node = ranks.node_of(plan, rank)
+        local = rank - ranks.first_rank(plan, node)
+        self._process = ranks.Process(rank, local, node, ranks.size_of(plan, node), "worker", rank)
+        run_dir = os.environ["JOBSDK_RUN_DIR"]
+        self._run_dir = run_dir
+        self._restart = 0
+        self._autopsy: Optional[Autopsy] = None
+        self._log = paths.rank_log(run_dir, node, rank)
+        self._started = time.time()
+
+    def run(self) -> int:
+        loop = self._loop
+        address, port = os.environ[variables_.CONTROL].split()
+        token = bytes.fromhex(os.environ[variables_.TOKEN])
+        loop.on_signal(signal.SIGTERM, self._told_to_end)
+        loop.on_signal(signal.SIGINT, self._told_to_end)
+        loop.on_signal(signal.SIGCHLD, self._child_ended)  # last: whoever ended us may have ended the child first
+        self._client = ControlClient(
+            loop, [address], [int(port)], token, "rank", self._process.rank, _JOIN_TIMEOUT,
+            lambda: self._client.send({"type": "facts"}), self._message, self._lost,
+            heartbeat=self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT),
+        )  # fmt: skip
+        loop.run()
+        return self._code
+
+    def _message(self, message: Message) -> None:
+        if message["type"] == "start":
+            self._start(message)
+        elif message["type"] == "noted":
+            self._loop.stop()
+
+    def _start(self, message: Message) -> None:
+        self._restart = message["restart"]
+        self._log = paths.rank_log(self._run_dir, self._process.node_rank, self._process.rank, self._restart)
+        expected = ranks.world_size(self._plan)
+        if self._size != expected:
+            text = "the launcher made a world of %d ranks, the job has %d" % (self._size, expected)
+            self._report(1, None, {"error": text})
+            return
+        environ = os.environ
+        inherited = {key: value for key, value in environ.items() if key not in variables_.PRIVATE}
+        node = self._process.node_rank
+        if environ.get(variables_.NODE, str(node)) != str(node):
+            text = "the launcher put rank %d on node %s, its place is node %d"
+            self._report(1, None, {"error": text % (self._process.rank, environ[variables_.NODE], node)})
+            return
+        facts = facts_of(message, inherited, environ["JOBSDK_RUN_DIR"], environ[variables_.IO_DIR])
+        variables = dict(inherited, **contract.Contract(self._plan, facts).environment(self._process))
+        argv = processes.shell_argv(paths.rendered(self._plan, facts.io_dir))
+        os.makedirs(os.path.dirname(self._log), exist_ok=True)
+        self._started = self._client.now()
+        try:
+            os.chdir(environ.get(variables_.WORKING_DIR, "."))
+            self._autopsy = Autopsy(self._plan, facts)
+            self._pid = processes.start(argv, variables, self._log)
+            self._autopsy.began(self._pid)
+        except OSError as error:
+            self._report(exit_codes.NOT_STARTED, None, {"error": str(error)})
+            return
+        facts_of_rank = {
+            "t": self._started, "node": node, "rank": self._process.rank, "pid": self._pid,
+            "host": socket.gethostname(),
+        }  # fmt: skip
+        self._client.send(dict(facts_of_rank, type="rank_started", restart=self._restart))
+
+        def tell(what: str, when: float) -> None:
+            self._client.send(dict(facts_of_rank, t=when + self._client.offset, type=what, restart=self._restart))
+
+        place = (self._run_dir, node, self._process.rank, self._restart)
+        self._clock = LogClock(self._loop, self._log, paths.times(*place), paths.reports(*place), tell)
+        if self._mpirun is not None and self._mpirun.family and expected > 1:
+            mpi_library.Watch(self._loop, self._pid, self._judge_library)
+
+    def _judge_library(self, library: mpi_library.Library) -> None:
+        """A world of size 1 in every rank is no failure for the program, so that it must be one here."""
+        assert self._mpirun is not None
+        if library.family == self._mpirun.family:
+            return
+        rank, node = self._process.rank, self._process.node_rank
+        record = {"t": self._client.now(), "node": node, "rank": rank, "pid": self._pid, "exit_code": 1, "signal": None,
+                  "class": "mpi_library", "error": mpi_library.mismatch(library, self._mpirun),
+                  "host": socket.gethostname()}  # fmt: skip
+        self._client.send(dict(record, type="failed", restart=self._restart))
+
+    def _child_ended(self) -> None:
+        for pid, status in processes.reap().items():
+            if pid == self._pid:
+                self._clock.over()
+                code, signum = processes.exit_code(status)
+                failed = bool(code) and not self._stopped
+                words = self._autopsy.of(pid, self._log, code, signum) if failed and self._autopsy else {}
+                self._report(code, signum, words)
+
+    def _report(self, code: int, signum: Optional[int], words: Dict[str, Any]) -> None:
+        self._code = code
+        end = {
+            "type": "rank_ended", "restart": self._restart, "t": self._client.now(), "node": self._process.node_rank,
+            "rank": self._process.rank, "pid": self._pid, "exit_code": code, "signal": signum, "stopped": self._stopped,
+            "started": self._started, "host": socket.gethostname(),
+        }  # fmt: skip
+        self._client.send(dict(end, **words))
+
+    def _told_to_end(self) -> None:
+        self._stopped = True
+        if self._pid is None:
+            self._loop.stop()
+        else:
+            processes.send([self._pid, *processes.descendants(self._pid)], signal.SIGTERM)
+
+    def _lost(self, why: str) -> None:
+        print("rank %d lost the control port: %s" % (self._process.rank, why), file=sys.stderr, flush=True)
+        if self._pid is not None:
+            processes.send([self._pid, *processes.descendants(self._pid)], signal.SIGKILL)
+        self._loop.stop()
+
+
+def run() -> int:
+    private.follow(os.environ["JOBSDK_RUN_DIR"])
+    plan = plan_file.read(os.environ["JOBSDK_RUN_DIR"])
+    rank, size = base.rank_and_size(dict(os.environ))
+    return LaunchedRank(plan, rank, size).run()

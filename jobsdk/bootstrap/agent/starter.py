@@ -1,0 +1,181 @@
+"""Starting what the job runs on one node: its ranks, or the launcher that starts them elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+
+from ..distributions import contract
+from ..hangs import arming
+from ..launchers import base
+from ..spec import facts as facts_
+from ..spec import paths, variables
+from ..spec import ranks as ranks_
+from ..spec.ranks import Rank
+from ..system import processes
+
+if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from ..launchers.preload import Preload
+
+
+#: Told of every process that has been started: its pid, which rank it is (None: not a rank), and its log.
+Began = Callable[[int, Optional[ranks_.Process], str], None]
+
+
+class Starter:
+    """Starts the processes of node `node_rank`; `control` are the variables by which others find the control port."""
+
+    def __init__(
+        self,
+        plan: Dict[str, Any],
+        node_rank: int,
+        control: Mapping[str, str],
+        began: Began,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._node_rank = node_rank
+        self._control = control
+        self._began = began
+        self._warn = warn
+        self._waiting: List[Rank] = []  # ranks that are to be forked
+        self._command = ""
+        self._preload: Optional[Preload] = None
+        self._refused = ""  # why none are forked
+        self._files = ""  # a folder for what MPI keeps while it runs
+
+    def start(self, facts: facts_.Facts) -> None:
+        """Raises OSError where something cannot be started."""
+        os.makedirs(paths.node_logs(facts.run_dir, self._node_rank), exist_ok=True)
+        arming.prepare(facts.run_dir)
+        distribution = self._plan["distribution"]
+        if distribution["type"] in ("mpi", "deepspeed"):
+            base.write_hostfile(self._plan, facts)
+        self._command = paths.rendered(self._plan, facts.io_dir)
+        if "autotuning" in distribution:
+            from ..launchers import deepspeed_tuner
+
+            self._command = deepspeed_tuner.command(self._plan, self._command)
+            self._start_ranks(self._ranks(facts))
+        elif distribution["launcher"] != "direct":
+            self._start_launcher(facts)
+        else:
+            ranks = self._ranks(facts)
+            if not (self._plan.get("preload") and ranks and self._start_preloaded(ranks, facts)):
+                self._start_ranks(ranks)
+
+    def close(self) -> None:
+        """All that was started has ended."""
+        if self._files:
+            import shutil
+
+            shutil.rmtree(self._files, ignore_errors=True)
+
+    def _ranks(self, facts: facts_.Facts) -> List[Rank]:
+        environment = contract.Contract(self._plan, facts)
+        return [
+            Rank(
+                process,
+                dict(facts.inherited, **environment.environment(process)),
+                paths.rank_log(facts.run_dir, self._node_rank, process.rank, facts.restart_count),
+            )
+            for process in ranks_.node_processes(self._plan, self._node_rank)
+        ]
+
+    def _start_ranks(self, ranks: List[Rank]) -> None:
+        argv = processes.shell_argv(self._command)
+        if self._plan.get("preflight"):
+            argv = base.own_argv("preflight")
+        for rank in ranks:
+            self._began(processes.start(argv, rank.environment, rank.log), rank.process, rank.log)
+
+    def _start_launcher(self, facts: facts_.Facts) -> None:
+        started = base.command(self._plan, facts, self._node_rank, self._own_files(facts))
+        if started is None:
+            return
+        argv, extra = started
+        environment = dict(self._of_launcher(facts), **extra)
+        log = paths.launcher_log(facts.run_dir, self._node_rank, facts.restart_count)
+        self._began(processes.start(argv, environment, log), None, log)
+
+    def _own_files(self, facts: facts_.Facts) -> str:
+        """On this machine, as MPI maps some of them into memory, and of no other start, not even of a killed one."""
+        if not self._files and self._plan["distribution"]["type"] == "mpi":
+            place = base.chosen(self._plan, facts).get("TMPDIR") or "/tmp"  # nosec B108 # a 0700 folder in it
+            name = os.urandom(8).hex()
+            self._files = "%s/jobsdk-mpi-%s" % (place, name)
+            try:
+                os.makedirs(self._files, 0o700)
+            except OSError:  # not every MPI needs it
+                self._files = "%s/%s" % (paths.shell(facts.run_dir, self._node_rank), name)
+                os.makedirs(self._files, 0o700)
+        return self._files
+
+    def _of_launcher(self, facts: facts_.Facts) -> Dict[str, str]:
+        """What a launcher finds on this node, and what it starts here from another one."""
+        environment = base.chosen(self._plan, facts)
+        environment.update(self._control, JOBSDK_RUN_DIR=facts.run_dir, JOBSDK_RUN_NAME=self._plan["run"])
+        environment[variables.IO_DIR] = facts.io_dir
+        if ranks_.has_shell(self._plan):
+            given = environment.get("PATH", os.defpath)
+            environment["PATH"] = paths.shell_path(facts.run_dir, self._node_rank, given)
+        return environment
+
+    def prepare_shell(self, facts: facts_.Facts) -> Dict[str, str]:
+        """Make the programs that lead to the other nodes; the environment of what those start here.
+
+        Raises OSError where they cannot be written.
+        """
+        from ..launchers import mpirun
+        from ..remote_shell import shims
+
+        (address, port), token = self._control[variables.CONTROL].split(), self._control[variables.TOKEN]
+        shims.write(
+            shims.Place(paths.shell(facts.run_dir, self._node_rank), self._node_rank, address, int(port), token)
+        )
+        if self._plan["distribution"]["launcher"] in ("direct", "deepspeed"):
+            return dict(facts.inherited, **contract.Contract(self._plan, facts).of_node(self._node_rank))
+        of_daemon = mpirun.of_daemon(self._plan, facts, self._node_rank, self._own_files(facts))
+        return dict(self._of_launcher(facts), **of_daemon)
+
+    # -- ranks that are forked from one process ------------------------------------------------------------------
+
+    def _start_preloaded(self, ranks: List[Rank], facts: facts_.Facts) -> bool:
+        """Start the process that imports what the job says and forks the ranks; whether that could be done."""
+        from ..launchers import preload
+
+        if not preload.fits(self._command):
+            return False  # as has been said before the run
+        log = paths.preload_log(facts.run_dir, self._node_rank, facts.restart_count)
+        try:
+            self._preload = preload.Preload(self._plan["preload"], self._command, ranks, log)
+        except (preload.Unfit, OSError) as reason:
+            self._started_as_usual(str(reason))
+            return False
+        self._waiting = ranks
+        self._began(self._preload.pid, None, log)
+        return True
+
+    def adopt(self) -> None:
+        """Take over the ranks that were forked, before any of them is found to have ended. They run once we have."""
+        message = self._preload.read() if self._preload is not None else None
+        if message is not None and "refused" in message:
+            self._refused = message["refused"]
+        elif message is not None:
+            for rank, pid in zip(self._waiting, message["pids"]):
+                self._began(pid, rank.process, rank.log)
+            self._waiting = []
+
+    def ended(self, pid: int, code: int, signum: Optional[int], is_stopping: bool) -> bool:
+        """Whether `pid` was the process that forks; if it forked none, the ranks are started as usual."""
+        if self._preload is None or pid != self._preload.pid:
+            return False
+        if self._waiting and not is_stopping:
+            self._started_as_usual(self._refused or self._preload.last_words(code, signum))
+            self._start_ranks(self._waiting)
+        self._preload.close()
+        self._preload = None
+        return True
+
+    def _started_as_usual(self, why: str) -> None:
+        self._warn("preload: %s; the ranks of node %d are started as usual" % (why, self._node_rank))

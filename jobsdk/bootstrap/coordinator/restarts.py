@@ -1,0 +1,78 @@
+"""Whether a job that has failed is started again. Pure, but for `matches`, which reads a log."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Sequence, Union
+
+Rule = Union[int, str]  # an exit code, a class of failures, or a pattern for the output
+
+_LONGEST_DELAY = 300.0  # seconds
+_PORT_RETRIES = 3
+
+#: What would go wrong again in the same way, unless `retry_on` names it: it is said at once instead.
+LASTING = frozenset(("syntax_error", "import_error", "command_not_found", "not_executable", "bootstrap_error"))
+
+
+class Used(NamedTuple):
+    """What of the budgets has been used."""
+
+    restarts: int = 0
+    preemptions: int = 0
+    ports: int = 0
+
+
+class Decision(NamedTuple):
+    """`again`: whether to start again, after `delay` seconds; `why` in words; `used` counts this restart."""
+
+    again: bool
+    why: str
+    delay: float
+    used: Used
+
+
+def decide(plan: Mapping[str, Any], cause: Mapping[str, Any], matched: Sequence[str], used: Used) -> Decision:
+    """What to do about a failure. `matched` are the patterns of the job's rules that the failed ranks' output has."""
+    rules = plan["restarts"]
+    if cause["class"] == "port_in_use" and cause.get("port_is_ours") and used.ports < _PORT_RETRIES:
+        now = used._replace(ports=used.ports + 1)
+        return Decision(True, "started again with other ports (%d of %d)" % (now.ports, _PORT_RETRIES), 0.0, now)
+    if cause["class"] == "preempted":
+        most, now = rules["max_preemptions"], used._replace(preemptions=used.preemptions + 1)
+        return _within(most, now.preemptions, "max_preemptions", _delay(rules, 1), used, now)
+    most, now = rules["max"], used._replace(restarts=used.restarts + 1)
+    if most:
+        rule = _first(rules["never_retry_on"], cause, matched)
+        if rule is not None:
+            return Decision(False, "not restarted: never_retry_on has %r" % (rule,), 0.0, used)
+        wanted = _first(rules["retry_on"], cause, matched)
+        if rules["retry_on"] and wanted is None:
+            return Decision(False, "not restarted: nothing in retry_on fits it", 0.0, used)
+        if cause["class"] in LASTING and wanted is None:
+            text = "not restarted: it would fail again in the same way (retry_on: %s restarts it all the same)"
+            return Decision(False, text % cause["class"], 0.0, used)
+    return _within(most, now.restarts, "max_restarts", _delay(rules, now.restarts), used, now)
+
+
+def _within(most: int, number: int, name: str, delay: float, used: Used, now: Used) -> Decision:
+    if number <= most:
+        return Decision(True, "restarted after %g s (%d of %d)" % (delay, number, most), delay, now)
+    why = "not restarted: %s = %d is used up" % (name, most) if most else ""
+    return Decision(False, why, 0.0, used)
+
+
+def _delay(rules: Mapping[str, Any], number: int) -> float:
+    """Each wait is twice as long as the one before."""
+    return float(min(_LONGEST_DELAY, rules["delay_s"] * 2.0 ** min(number - 1, 20)))
+
+
+def _first(rules: Sequence[Rule], cause: Mapping[str, Any], matched: Sequence[str]) -> Any:
+    """The first rule that fits; None if none does."""
+    for rule in rules:
+        if rule == cause["exit_code"] or rule == cause["class"] or rule in matched:
+            return rule
+    return None
+
+
+def summary(record: Mapping[str, Any]) -> Dict[str, Any]:
+    """What of a cause is kept for each restart."""
+    return {key: record.get(key) for key in ("class", "message", "node", "rank", "exit_code")}

@@ -1,0 +1,95 @@
+"""Which node of the job is this? Each way of knowing is one small function of the environment."""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
+
+from ..spec import variables
+
+
+class Place(NamedTuple):
+    """Where a bootstrap is: its node's rank, and where node 0 listens."""
+
+    rank: int
+    addresses: List[str]  # of node 0: names or numbers; any of them may be wrong as long as one is right
+    ports: List[int]  # of the control port: node 0 takes the first that is free
+    hosts: Optional[List[str]] = None  # the nodes' names in their order, where they are known
+    starts: int = 0  # how often the engine itself has started the whole job again (Slurm: requeued it)
+    returns: bool = False  # whether the engine does so when it takes node 0 away
+    judges: bool = False  # whether only the engine knows why it takes node 0 away: a cancellation, a limit, another job
+
+
+class NotDetected(Exception):
+    """No detector knows this place, or what it says is incomplete."""
+
+
+def explicit(environment: Mapping[str, str]) -> Optional[Place]:
+    """JOBSDK_NODE_RANK and JOBSDK_CONTROL, set by whoever starts the bootstraps; JOBSDK_HOSTS helps messages.
+
+    JOBSDK_CONTROL is "ADDRESS[,ADDRESS...] PORT[,PORT...]", all of node 0; JOBSDK_HOSTS is "NAME,NAME,...".
+    """
+    if "JOBSDK_NODE_RANK" not in environment:
+        return None
+    try:
+        addresses, ports = control(environment[variables.CONTROL])
+        rank = int(environment["JOBSDK_NODE_RANK"])
+        if rank < 0:
+            raise ValueError
+    except (KeyError, ValueError):
+        raise NotDetected(
+            'JOBSDK_NODE_RANK must be a number, and JOBSDK_CONTROL "ADDRESS[,ADDRESS...] PORT[,PORT...]" of node 0'
+        ) from None
+    hosts = [name.strip() for name in environment.get("JOBSDK_HOSTS", "").split(",")]
+    return Place(rank, addresses, ports, hosts if any(hosts) else None)
+
+
+def control(text: str) -> Tuple[List[str], List[int]]:
+    """The addresses and the ports in a value of JOBSDK_CONTROL. Raises ValueError."""
+    left, right = text.split()
+    addresses = [address.strip("[]") for address in left.split(",") if address]
+    ports = [int(port) for port in right.split(",") if port]
+    if not addresses or not ports or not all(0 < port < 65536 for port in ports):
+        raise ValueError(text)
+    return addresses, ports
+
+
+def slurm(environment: Mapping[str, str]) -> Optional[Place]:
+    """A job step of Slurm."""
+    if "SLURM_JOB_ID" not in environment:
+        return None
+    from . import slurm as step
+
+    return step.place(environment)
+
+
+def kubernetes(environment: Mapping[str, str]) -> Optional[Place]:
+    """A pod of an Indexed Job or a JobSet."""
+    if "JOB_COMPLETION_INDEX" not in environment:
+        return None
+    from . import kubernetes as pod
+
+    return pod.place(environment)
+
+
+def azureml(environment: Mapping[str, str]) -> Optional[Place]:
+    """A node of a command job of Azure ML."""
+    if "AZUREML_RUN_ID" not in environment:
+        return None
+    from . import azureml as service
+
+    return service.place(environment)
+
+
+#: Azure ML comes last: also ranks of ours, which may start jobs of their own, have its variables.
+DETECTORS: List[Callable[[Mapping[str, str]], Optional[Place]]] = [explicit, slurm, kubernetes, azureml]
+
+
+def detect(environment: Optional[Mapping[str, str]] = None) -> Place:
+    """The first detector's answer. Raises NotDetected."""
+    known = os.environ if environment is None else environment
+    for detector in DETECTORS:
+        place = detector(known)
+        if place is not None:
+            return place
+    raise NotDetected("this is no place that the bootstrap knows; set JOBSDK_NODE_RANK and JOBSDK_CONTROL")

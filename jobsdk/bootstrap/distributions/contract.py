@@ -1,0 +1,212 @@
+"""The environment contract: what every process of a job finds in its environment.
+
+Pure functions of (plan, process, facts); nothing here reads the machine. The SDK shows their result before a job
+runs and the bootstrap applies it in the container, so that both are the same by construction. The contract is a
+superset of what Azure ML and torchrun set; where a name comes from elsewhere, the line says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Dict
+
+from ..spec import mlflow_store, paths
+from ..spec.facts import Facts, endpoint
+from ..spec.ranks import Plan, Process, _tensorflow_roles, has_shell, node_processes, sharers, world_size
+from ..system import infiniband as fabric
+from . import ray
+
+#: Variables that say which process this is; a job may not set them itself.
+IDENTITY = frozenset(
+    [
+        *("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TF_CONFIG"),
+        *("JOBSDK_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"),
+        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ]
+)
+
+
+def tensorflow_cluster(plan: Plan, facts: Facts) -> str:
+    """The `cluster` of TF_CONFIG as JSON. Roles without a task are left out: TensorFlow 2.13+ refuses `"ps": []`."""
+    cluster: Dict[str, Dict[int, str]] = {"chief": {}, "worker": {}, "ps": {}}
+    for node_rank in range(plan["nodes"]):
+        for local, (role, index) in enumerate(_tensorflow_roles(plan, node_rank)):
+            address = endpoint(facts.addresses[node_rank], facts.ports[node_rank][local])
+            cluster[role][index] = address
+    return json.dumps({role: [tasks[i] for i in sorted(tasks)] for role, tasks in cluster.items() if tasks})
+
+
+class Contract:
+    """The environment of every process of one job under given facts. What all share is worked out once."""
+
+    def __init__(self, plan: Plan, facts: Facts) -> None:
+        self._plan = plan
+        self._facts = facts
+        self._type = plan["distribution"]["type"]
+        self._world_size = world_size(plan)
+        self._shared = self._shared_variables()
+        self._own_mpirun = self._for_own_mpirun()
+        self._has_store = mlflow_store.has_store(plan, facts.inherited)
+        self._cluster = tensorflow_cluster(plan, facts) if self._type == "tensorflow" else ""
+
+    def environment(self, process: Process) -> Dict[str, str]:
+        """The variables set for `process`, over `facts.inherited`. The user's own win, but for IDENTITY."""
+        variables = dict(self._shared)
+        variables.update(self._identity(process))
+        if self._type == "tensorflow":
+            variables["TF_CONFIG"] = '{"cluster": %s, "task": {"type": "%s", "index": %d}, "environment": "cloud"}' % (
+                self._cluster, process.role, process.role_index)  # fmt: skip
+        elif self._type == "mpi":
+            variables.update(self._mpi(process))
+        elif self._type in ("pytorch", "deepspeed"):
+            variables.update(self._torch(process))
+        if self._has_store:
+            variables.update(mlflow_store.variables(self._plan, self._facts.run_dir, process.rank))
+        variables.update(self._own_mpirun)
+        variables.update(self._defaults(process))
+        for name, value in self._plan["environment"].items():
+            if name not in IDENTITY:
+                variables[name] = value
+        self._put_in_front(variables, process.node_rank)
+        return variables
+
+    def of_node(self, node_rank: int) -> Dict[str, str]:
+        """For what others start on a node by `ssh`: what its processes have, but for what says which process it is."""
+        size = max(1, len(node_processes(self._plan, node_rank)))
+        node = Process(-1, 0, node_rank, self._plan["distribution"].get("processes", size), "tuner", 0)
+        variables = dict(self._shared, NODE_RANK=str(node_rank), AZUREML_CR_NODE_RANK=str(node_rank))
+        del variables["WORLD_SIZE"]
+        variables.update(self._defaults(node))
+        variables.update(self._plan["environment"])
+        self._put_in_front(variables, node_rank)
+        return variables
+
+    def _put_in_front(self, variables: Dict[str, str], node_rank: int) -> None:
+        """What comes before that which the job or the inherited environment has on its paths."""
+        inherited, run_dir = self._facts.inherited, self._facts.run_dir
+        given = variables.get("PYTHONPATH", inherited.get("PYTHONPATH", ""))
+        variables["PYTHONPATH"] = paths.python_path(run_dir, given)
+        if has_shell(self._plan):
+            given = variables.get("PATH", inherited.get("PATH", os.defpath))
+            variables["PATH"] = paths.shell_path(run_dir, node_rank, given)
+
+    def _shared_variables(self) -> Dict[str, str]:
+        plan, facts = self._plan, self._facts
+        run, nodes = plan["run"], str(plan["nodes"])
+        variables = {
+            "MASTER_ADDR": facts.addresses[0],
+            "MASTER_PORT": str(facts.ports[0][0]),
+            "WORLD_SIZE": str(self._world_size),
+            "NODE_COUNT": nodes,
+            "AZUREML_RUN_ID": run,
+            "AZUREML_NODE_COUNT": nodes,
+            "AZ_BATCH_HOST_LIST": facts.host_list,
+            "JOBSDK_RUN_NAME": run,
+            "JOBSDK_RUN_DIR": facts.run_dir,
+            "JOBSDK_RESTART_COUNT": str(facts.restart_count),
+        }
+        for name in plan["inputs"]:
+            variables["AZURE_ML_INPUT_" + name] = paths.input_value(plan, name, facts.io_dir)
+        for name in plan["outputs"]:
+            variables["AZURE_ML_OUTPUT_" + name] = paths.output_path(plan, name, facts.io_dir)
+        if self._type in ("mpi", "deepspeed"):
+            variables["JOBSDK_HOSTFILE"] = paths.hostfile(facts.run_dir)
+            variables["JOBSDK_MACHINEFILE"] = paths.machinefile(facts.run_dir)
+        if self._type == "ray":
+            variables.update(ray.variables(plan, facts))
+        if "config" in plan["distribution"]:
+            config = plan["distribution"]["config"]
+            variables["JOBSDK_DEEPSPEED_CONFIG"] = paths.deepspeed_config(config, facts.run_dir)
+        return variables
+
+    def _identity(self, process: Process) -> Dict[str, str]:
+        node, run_dir, restart = str(process.node_rank), self._facts.run_dir, self._facts.restart_count
+        role = "rank" if process.role == "worker" and self._type != "tensorflow" else process.role
+        return {
+            "RANK": str(process.rank),
+            "LOCAL_RANK": str(process.local_rank),
+            "LOCAL_WORLD_SIZE": str(process.local_size),
+            "NODE_RANK": node,
+            "GROUP_RANK": node,  # torchrun's name for the node's rank
+            "AZUREML_CR_NODE_RANK": node,
+            "AZUREML_PROCESS_NAME": "%s_%d" % (role, process.role_index),
+            "JOBSDK_REPORTS": paths.reports(run_dir, process.node_rank, process.rank, restart),
+            "JOBSDK_RESULT": paths.result(run_dir, process.node_rank, process.rank, restart),
+        }
+
+    def _mpi(self, process: Process) -> Dict[str, str]:
+        master = endpoint(self._shared["MASTER_ADDR"], self._shared["MASTER_PORT"])
+        variables = {
+            "OMPI_COMM_WORLD_RANK": str(process.rank),
+            "OMPI_COMM_WORLD_SIZE": str(self._world_size),
+            "OMPI_COMM_WORLD_LOCAL_RANK": str(process.local_rank),
+            "OMPI_COMM_WORLD_LOCAL_SIZE": str(process.local_size),
+            "OMPI_COMM_WORLD_NODE_RANK": str(process.local_rank),  # in Open MPI's words: the rank within the node
+            "AZ_BATCH_MASTER_NODE": master,
+        }
+        if self._plan["nodes"] == 1:  # what Azure ML sets on a single node
+            variables["AZ_BATCHAI_MPI_MASTER_NODE"] = self._shared["MASTER_ADDR"]
+        return variables
+
+    def _for_own_mpirun(self) -> Dict[str, str]:
+        """With `launcher: direct` the command may call mpirun by itself, which is to find the nodes as ours does."""
+        if self._type != "mpi" or self._plan["distribution"]["launcher"] != "direct" or not has_shell(self._plan):
+            return {}
+        from . import open_mpi
+
+        given, interface = self._facts.inherited, fabric.interface(self._plan)
+        settings = open_mpi.settings(self._facts.addresses, {**given, **self._plan["environment"]}, interface)
+        chosen = dict(open_mpi.ROOT, **settings)
+        return {name: value for name, value in chosen.items() if name not in given}
+
+    def _torch(self, process: Process) -> Dict[str, str]:
+        """torchrun's further names; scripts and frameworks tell by TORCHELASTIC_RUN_ID that a launcher started them."""
+        if process.role == "tuner":  # the processes of its trials inherit what it has
+            return self._deepspeed(process)
+        variables = {
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(process.rank),
+            "ROLE_WORLD_SIZE": str(self._world_size),
+            "GROUP_WORLD_SIZE": str(self._plan["nodes"]),
+            "TORCHELASTIC_RUN_ID": self._plan["run"],
+            "TORCHELASTIC_RESTART_COUNT": str(self._facts.restart_count),
+            "TORCHELASTIC_MAX_RESTARTS": str(self._plan["restarts"]["max"]),
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "TORCHELASTIC_ERROR_FILE": paths.error_file(
+                self._facts.run_dir, process.node_rank, process.rank, self._facts.restart_count
+            ),
+        }
+        return dict(variables, **self._deepspeed(process)) if self._type == "deepspeed" else variables
+
+    def _deepspeed(self, process: Process) -> Dict[str, str]:
+        """Names that deepspeed.comm reads."""
+        return {
+            "CROSS_RANK": str(process.node_rank),
+            "CROSS_SIZE": str(self._plan["nodes"]),
+            "LOCAL_SIZE": str(process.local_size),
+        }
+
+    def _defaults(self, process: Process) -> Dict[str, str]:
+        """Variables that are set only where neither the job nor the inherited environment sets them."""
+        facts, variables = self._facts, {"PYTHONUNBUFFERED": "1"}
+        if isinstance(facts.cores, int):
+            variables["OMP_NUM_THREADS"] = str(max(1, facts.cores // process.local_size))
+        elif facts.cores is not None:
+            variables["OMP_NUM_THREADS"] = "<%s / %d>" % (facts.cores, process.local_size)
+        network = self._plan.get("network") or {}
+        variables.update(fabric.variables(network, self._type, facts.interface, facts.infiniband))
+        if self._type in ("pytorch", "deepspeed"):
+            variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
+        elif self._type == "ray":
+            variables["RAY_USAGE_STATS_ENABLED"] = "0"
+        chosen = {name: value for name, value in variables.items() if name not in facts.inherited}
+        count = self._plan["gpus_per_process"]
+        if process.role == "tuner":
+            count = None  # DeepSpeed's launcher gives each process of a trial its GPU
+        if count:
+            chosen["JOBSDK_GPUS_PER_PROCESS"] = "%g" % count  # for those that see more than their own
+        if count and facts.gpus:  # an index into the node's own list, never a number of ours: ids may be UUIDs
+            first = process.local_rank // sharers(count) if count < 1 else int(process.local_rank * count)
+            chosen["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpus[first : first + max(1, int(count))])
+        return chosen

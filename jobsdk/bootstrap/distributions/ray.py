@@ -1,0 +1,61 @@
+"""What a job's Ray cluster needs of its plan: ports, variables and a folder."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import hmac
+import os
+from typing import Any, Dict, Mapping, Optional
+
+from ..spec import facts as facts_
+from ..spec import ranks
+from ..system import network
+
+#: Of the ports that node 0 offers: the head's, the dashboard's, and that of the server for Ray's clients. The first of
+#: all is MASTER_PORT.
+PORTS = 4
+
+
+_HEAD, _DASHBOARD, _CLIENT = 1, 2, 3
+
+
+def variables(plan: Mapping[str, Any], facts: facts_.Facts) -> Dict[str, str]:
+    """By which Ray finds the cluster, and is let in: for the command, and for Ray's own processes."""
+    if not ranks.has_cluster(plan):
+        return {"RAY_ADDRESS": plan["distribution"]["address"]}
+    port = plan["distribution"].get("port") or facts.ports[0][_HEAD]
+    return {
+        "RAY_ADDRESS": facts_.endpoint(_address(facts.addresses[0], 0), port),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": "%s/token" % facts.ray,
+    }
+
+
+def _address(address: str, node_rank: int) -> str:
+    """What Ray knows a node by. It takes 127.0.0.1 for another name of the machine's outward address, and no other
+    address of the loopback."""
+    if not network.is_loopback(address) or not os.path.isdir("/proc/self"):
+        return address
+    return "127.0.%d.%d" % (1 + node_rank // 254, 1 + node_rank % 254)
+
+
+def folder(plan: Mapping[str, Any], token: bytes, inherited: Mapping[str, str]) -> str:
+    """Where the nodes keep Ray's files: the same path on each, which nobody else knows before it is there."""
+    place = plan["environment"].get("RAY_TMPDIR") or inherited.get("RAY_TMPDIR") or "/tmp"  # nosec B108 # a 0700 folder in it
+    return "%s/ray-%s" % (place.rstrip("/"), _derived(token, "folder")[:8])
+
+
+def _derived(token: bytes, what: str) -> str:
+    return hmac.new(token, b"ray " + what.encode(), hashlib.sha256).hexdigest()
+
+
+def remove(place: str, node_rank: Optional[int] = None) -> None:
+    """Take away what a node has left in `folder`, and the folder itself after the last one; without a node, all."""
+    import shutil
+
+    if node_rank is not None:
+        shutil.rmtree("%s/n%d" % (place, node_rank), ignore_errors=True)
+        if glob.glob("%s/n*" % glob.escape(place)):
+            return
+    shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,68 @@
+"""Writing the run's folder so that a crash at any moment leaves it readable."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Dict, List, Optional
+
+from ..system import private
+
+
+def append(run_dir: str, event: str, **facts: Any) -> None:
+    """Add one event to the run's stream: a single append of a whole line, so that writers never mix."""
+    record = {"t": round(facts.pop("t", time.time()), 4), "event": event}
+    record.update(facts)
+    line = json.dumps(record, separators=(",", ":")) + "\n"
+    file = private.open_file(run_dir + "/events.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)
+
+
+def note(run_dir: str, event: str, **facts: Any) -> None:
+    """As `append`; but a full disk, which must not keep a job from being ended in order, is only said on stderr."""
+    try:
+        append(run_dir, event, **facts)
+    except OSError as error:
+        os.write(2, ("event %s not written: %s\n" % (event, error)).encode())
+
+
+def write_report(run_dir: str, content: Dict[str, Any]) -> None:
+    """report.json, as `note`: where there is no room for it, the event `ended` may find some."""
+    try:
+        write_json(run_dir + "/report.json", content)
+    except OSError as error:
+        os.write(2, ("report.json not written: %s\n" % error).encode())
+
+
+def of(run_dir: str, kind: str) -> List[Dict[str, Any]]:
+    """The events of one kind that have been written so far."""
+    found: List[Dict[str, Any]] = []
+    try:
+        with open(run_dir + "/events.jsonl", "rb") as file:
+            lines = [line for line in file if b'"event":"%s"' % kind.encode() in line]
+    except OSError:
+        return []  # none yet
+    for line in lines:
+        try:
+            found.append(json.loads(line[max(0, line.rfind(b'{"t":')) :]))  # behind one that a full disk has cut short
+        except ValueError:
+            pass
+    return [event for event in found if event.get("event") == kind]
+
+
+def said_by(run_dir: str, node: int) -> Optional[Dict[str, Any]]:
+    """The last failure that a node's bootstrap itself has written down, as it does where there is no coordinator."""
+    return next((one for one in reversed(of(run_dir, "failure")) if one["node"] == node and one.get("alone")), None)
+
+
+def write_json(path: str, content: Dict[str, Any]) -> None:
+    """Replace a file as a whole: readers see the old or the new one, never a part."""
+    temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())  # nodes may share the folder
+    with open(temporary, "w", opener=private.opener) as file:
+        json.dump(content, file, indent=1)
+        file.write("\n")
+    os.replace(temporary, path)
