@@ -20,7 +20,7 @@ from benchmarks.harness import Figures, Row, Table
 from jobsdk import PyTorchDistribution, command
 from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.system import processes
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 
 _NODES, _PROCESSES = 8, 8
 

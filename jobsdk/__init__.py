@@ -19,8 +19,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jobsdk.azureml.entities import from_azure, to_azure
-    from jobsdk.client import MLClient
+    from jobsdk.client.operations import MLClient
+    from jobsdk.compat.torch_distributor import TorchDistributor
+    from jobsdk.compat.torch_trainer import FailureConfig, RunConfig, TorchTrainer, TrainingFailedError
+    from jobsdk.compat.training_result import Result
+    from jobsdk.compute.azureml.entities import from_azure, to_azure
     from jobsdk.errors import (
         ComputeError,
         JobFailed,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
         RunNotFound,
         ValidationError,
     )
+    from jobsdk.findings import Finding
     from jobsdk.functions import as_completed, function
     from jobsdk.job.command import CommandJob, command
     from jobsdk.job.distribution import (
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
         TensorFlowDistribution,
     )
     from jobsdk.job.environment import BuildContext, Environment
-    from jobsdk.job.findings import Finding
     from jobsdk.job.identity import (
         AmlTokenConfiguration,
         ManagedIdentityConfiguration,
@@ -56,16 +59,13 @@ if TYPE_CHECKING:
         VsCodeJobService,
     )
     from jobsdk.job.yaml_file import load_component, load_job
-    from jobsdk.torch_distributor import TorchDistributor
-    from jobsdk.torch_trainer import FailureConfig, RunConfig, TorchTrainer, TrainingFailedError
     from jobsdk.train.devices import get_device, get_devices
-    from jobsdk.training_result import Result
 
 __version__ = "0.1.0"
 
 _MODULES = {
-    "jobsdk.azureml.entities": ["from_azure", "to_azure"],
-    "jobsdk.client": ["MLClient"],
+    "jobsdk.compute.azureml.entities": ["from_azure", "to_azure"],
+    "jobsdk.client.operations": ["MLClient"],
     "jobsdk.errors": ["ComputeError", "JobFailed", "JobsdkError", "RunExists", "RunNotFound", "ValidationError"],
     "jobsdk.functions": ["as_completed", "function"],
     "jobsdk.job.command": ["CommandJob", "command"],
@@ -77,7 +77,7 @@ _MODULES = {
         "TensorFlowDistribution",
     ],
     "jobsdk.job.environment": ["BuildContext", "Environment"],
-    "jobsdk.job.findings": ["Finding"],
+    "jobsdk.findings": ["Finding"],
     "jobsdk.job.identity": ["AmlTokenConfiguration", "ManagedIdentityConfiguration", "UserIdentityConfiguration"],
     "jobsdk.job.io": ["Data", "Input", "Output"],
     "jobsdk.job.resources": ["CommandJobLimits", "JobResourceConfiguration", "QueueSettings", "ResourceConfiguration"],
@@ -85,10 +85,10 @@ _MODULES = {
     "jobsdk.job.schema": ["job_schema"],
     "jobsdk.job.services": ["JupyterLabJobService", "SshJobService", "TensorBoardJobService", "VsCodeJobService"],
     "jobsdk.job.yaml_file": ["load_component", "load_job"],
-    "jobsdk.torch_distributor": ["TorchDistributor"],
-    "jobsdk.torch_trainer": ["FailureConfig", "RunConfig", "TorchTrainer", "TrainingFailedError"],
+    "jobsdk.compat.torch_distributor": ["TorchDistributor"],
+    "jobsdk.compat.torch_trainer": ["FailureConfig", "RunConfig", "TorchTrainer", "TrainingFailedError"],
     "jobsdk.train.devices": ["get_device", "get_devices"],
-    "jobsdk.training_result": ["Result"],
+    "jobsdk.compat.training_result": ["Result"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

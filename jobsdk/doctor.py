@@ -20,9 +20,10 @@ from jobsdk.bootstrap.spec import ranks
 from jobsdk.bootstrap.system import network, private
 
 if TYPE_CHECKING:
-    from jobsdk.client import Submission, Warn
+    from jobsdk.client.operations import Warn
+    from jobsdk.client.run import Run
+    from jobsdk.client.submission import Submission
     from jobsdk.job.command import CommandJob
-    from jobsdk.run import Run
 
 #: Seconds for what other programs are asked, all at once.
 _PATIENCE = 1.0
@@ -44,7 +45,7 @@ _PACKAGES = {"deepspeed": "deepspeed", "ray": "ray", "spark-submit": "pyspark"}
 
 def this_machine() -> list[Finding]:
     """All findings on this machine, in a fixed order. Takes about a second, and longer only where GPUs are asleep."""
-    from jobsdk.runs import home
+    from jobsdk.home import home
 
     facts: dict[str, Any] = {}
 
@@ -246,7 +247,7 @@ def _open_to_others(folder: Path) -> Iterator[Finding]:
     import shlex
 
     from jobsdk import compute as computes
-    from jobsdk.runs import RunFolder
+    from jobsdk.runs.folder import RunFolder
 
     if not folder.is_dir():
         return
@@ -286,7 +287,7 @@ def _is_open(path: Path, settings: Mapping[str, Any] = MappingProxyType({})) -> 
 
 def _runs() -> Iterator[Finding]:
     """Processes of this user that belong to runs: those whose supervisor is dead are left over."""
-    from jobsdk.runs import RunFolder
+    from jobsdk.runs.folder import RunFolder
 
     counted: dict[str, int] = {}
     for pid in filter(str.isdigit, os.listdir("/proc")) if os.path.isdir("/proc/self") else ():
@@ -331,10 +332,10 @@ def plan_preflight(
     Raises ValidationError and ComputeError, as for the job itself.
     """
     from jobsdk import compute as computes
+    from jobsdk.client.submission import Draft
     from jobsdk.job import workers
-    from jobsdk.plan import whole_plan
-    from jobsdk.runs import generate_name
-    from jobsdk.submission import Draft
+    from jobsdk.planning.plan import whole_plan
+    from jobsdk.runs.names import generate_name
 
     job = copy.deepcopy(job)
     if nodes is not None and job.scaling is None:
@@ -372,7 +373,7 @@ def plan_preflight(
 
 def run_preflight(compiled: Submission, warn: Warn) -> Preflight:
     """Run what `plan_preflight` made, and wait for it. An interrupt cancels it."""
-    from jobsdk.client import JobOperations
+    from jobsdk.client.operations import JobOperations
 
     run = JobOperations().submit(compiled, warn)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jobsdk.job.findings import Finding
+    from jobsdk.findings import Finding
 
 
 class JobsdkError(Exception):

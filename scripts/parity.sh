@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 files=(
-    jobsdk/torch_distributor.py jobsdk/torch_trainer.py jobsdk/train jobsdk/bootstrap/distributions/contract.py jobsdk/bootstrap/launchers/deepspeed_tuner.py
+    jobsdk/compat/torch_distributor.py jobsdk/compat/torch_trainer.py jobsdk/train jobsdk/bootstrap/distributions/contract.py jobsdk/bootstrap/launchers/deepspeed_tuner.py
     tests/spark_parity tests/frameworks/scripts tests/train/scripts
 )
 mapfile -t -O ${#files[@]} files < <(git grep -lE 'mark\.parity|\bPARITY\b' -- 'tests/*.py')

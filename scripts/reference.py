@@ -11,23 +11,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobsdk.bootstrap.spec import facts, ranks
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from jobsdk import compute as computes  # noqa: E402
-from jobsdk import meanings  # noqa: E402
+from jobsdk import reference  # noqa: E402
 from jobsdk.bootstrap.coordinator.restarts import LASTING  # noqa: E402
-from jobsdk.bootstrap.distributions import contract
+from jobsdk.bootstrap.distributions import contract  # noqa: E402
 from jobsdk.bootstrap.failures import known_errors  # noqa: E402
+from jobsdk.bootstrap.spec import facts, ranks  # noqa: E402
 from jobsdk.compute.base import COMMON  # noqa: E402
 from jobsdk.job.command import CommandJob, command  # noqa: E402
 from jobsdk.job.distribution import DISTRIBUTIONS  # noqa: E402
 from jobsdk.job.identity import IDENTITY  # noqa: E402
 from jobsdk.job.schema import _UNTYPED, job_schema  # noqa: E402
 from jobsdk.job.services import SERVICE  # noqa: E402
-from jobsdk.plan import Plan, make_plan  # noqa: E402
+from jobsdk.planning.plan import Plan, make_plan  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 _MADE = "<!-- Made by scripts/reference.py from the code: `make docs` writes it anew. -->"
@@ -92,11 +91,11 @@ def environment() -> str:
     jobs = [(options, nodes) for options in (*JOBS.values(), *_CONDITIONS.values()) for nodes in (1, 2)]
     kept = {name for options, nodes in jobs for name in set_by(options, nodes, given)}
     rows = []
-    for name in meanings.VARIABLES:
+    for name in reference.VARIABLES:
         values = seen[name]
         who = _who(list(values)) + ("" if name in kept else ", unless set")
         where = ", ".join(f"`{one}`" for one in _own_first(values, name))
-        rows.append((f"`{name}`", who, meanings.VARIABLES[name], where))
+        rows.append((f"`{name}`", who, reference.VARIABLES[name], where))
     may_not = ", ".join(f"`{name}`" for name in sorted(contract.IDENTITY))
     return _page(
         "Variables",
@@ -137,7 +136,7 @@ def failure_classes() -> str:
         own = [sign.advice[0] for sign in known_errors.SIGNS if sign.name == name and sign.advice]
         advice = kind.advice[-1] if kind.advice else own[0] if len(own) == 1 else "depends on the error" if own else ""
         victim = {known_errors.VICTIM: "yes", known_errors.WAITED: "often"}.get(kind.place, "")
-        rows.append((f"`{name}`", meanings.FAILURES[name], _again(name), victim, _plain(advice)))
+        rows.append((f"`{name}`", reference.FAILURES[name], _again(name), victim, _plain(advice)))
     return _page(
         "Classes of failures",
         "`cause.class` in `report.json` and in `JobFailed.report`; `retry_on` and `never_retry_on` take these names. A "
@@ -156,8 +155,8 @@ def _again(name: str) -> str:
 
 
 def exit_codes() -> str:
-    runs = [(str(code), status, meaning) for code, (status, meaning) in sorted(meanings.EXIT_CODES.items())]
-    own = [(str(code), meaning) for code, meaning in meanings.COMMAND_CODES.items()]
+    runs = [(str(code), status, meaning) for code, (status, meaning) in sorted(reference.EXIT_CODES.items())]
+    own = [(str(code), meaning) for code, meaning in reference.COMMAND_CODES.items()]
     return _page(
         "Exit codes",
         "## Of a run",
@@ -172,7 +171,7 @@ def exit_codes() -> str:
 def events() -> str:
     rows = [
         (f"`{name}`", ", ".join(f"`{fact}`" for fact in event.facts), event.by, event.meaning)
-        for name, event in meanings.EVENTS.items()
+        for name, event in reference.EVENTS.items()
     ]
     return _page(
         "Events",

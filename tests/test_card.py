@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jobsdk import card
 from jobsdk.bootstrap.failures import classify, tracebacks
+from jobsdk.runs import card
 from tests.bootstrap.endings import python, raised, said
 from tests.bootstrap.runs import LocalRun, plan
 

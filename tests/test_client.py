@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from jobsdk import CommandJob, Input, MLClient, PyTorchDistribution, command
+from jobsdk.client.run import Run
 from jobsdk.compute import supervisor
 from jobsdk.errors import JobFailed, JobsdkError, RunExists, RunNotFound, ValidationError
-from jobsdk.run import Run
-from jobsdk.runs import runs_folder
+from jobsdk.home import runs_folder
 from tests.bootstrap.runs import events_in, processes_of, wait_for
 
 jobs = MLClient().jobs

@@ -35,7 +35,7 @@ from jobsdk.bootstrap.system import infiniband, processes
 from jobsdk.compute.environ import for_ranks
 from jobsdk.errors import ValidationError
 from jobsdk.job.command import CommandJob
-from jobsdk.plan import make_plan
+from jobsdk.planning.plan import make_plan
 from tests.bootstrap.runs import LocalRun
 
 #: Variables that a shell, or mpirun and deepspeed themselves, add.

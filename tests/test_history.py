@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.history import History
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.history import History
 
 
 def make(name: str, created: float, status: str | None = "Completed", **facts: object) -> RunFolder:

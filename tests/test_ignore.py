@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsdk.ignore import Rules
+from jobsdk.snapshot.ignore import Rules
 
 # Pieces that mean something in a pattern, and few others, so that patterns and paths often meet. Negated classes are
 # not among them: to pathspec, unlike git, they match a slash too.

@@ -7,8 +7,8 @@ from datetime import date
 
 import pytest
 
-from jobsdk import machines
-from jobsdk.machines import Machine
+from jobsdk.job import machines
+from jobsdk.job.machines import Machine
 
 
 def find(name: str) -> Machine:

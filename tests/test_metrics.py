@@ -13,8 +13,8 @@ import pytest
 from jobsdk import MLClient, PyTorchDistribution, command
 from jobsdk.bootstrap.spec import mlflow_store as store
 from jobsdk.bootstrap.spec import paths
-from jobsdk.metrics import Point, Row, Table, last, read
-from jobsdk.run import Run
+from jobsdk.client.run import Run
+from jobsdk.runs.metrics import Point, Row, Table, last, read
 from tests.bootstrap.runs import plan
 from tests.cli.conftest import Jobsdk, jobsdk  # noqa: F401
 

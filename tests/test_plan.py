@@ -19,7 +19,7 @@ from jobsdk import (
     TensorFlowDistribution,
     command,
 )
-from jobsdk.plan import make_plan
+from jobsdk.planning.plan import make_plan
 
 
 def test_literals_become_text_and_paths_stay_references(tmp_path: Path) -> None:

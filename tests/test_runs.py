@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk import runs
+from jobsdk import home as home_
 from jobsdk.bootstrap.system.processes import start_time
 from jobsdk.errors import RunExists, RunNotFound
-from jobsdk.runs import EventReader, RunFolder, State, generate_name
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.names import generate_name
+from jobsdk.runs.state import EventReader, State
 from tests.bootstrap.runs import processes_of, wait_for
 
 
@@ -41,12 +43,12 @@ def dead_process() -> tuple[int, int | None]:
 
 
 def test_home_is_where_it_is_told_to_be(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert runs.home() == home
+    assert home_.home() == home
     monkeypatch.delenv("JOBSDK_HOME")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert runs.home() == tmp_path / "data" / "jobsdk"
+    assert home_.home() == tmp_path / "data" / "jobsdk"
     monkeypatch.setenv("XDG_DATA_HOME", "relative/is/to/be/ignored")
-    assert runs.home() == Path.home() / ".local/share/jobsdk"
+    assert home_.home() == Path.home() / ".local/share/jobsdk"
 
 
 def test_names_are_all_different_and_fit_azures_form() -> None:

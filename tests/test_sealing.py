@@ -12,8 +12,8 @@ from jobsdk.bootstrap.spec import plan_file, ranks
 from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.errors import JobsdkError
 from jobsdk.job.command import CommandJob
-from jobsdk.plan import make_plan, whole_plan
-from jobsdk.sealing import complete, seal
+from jobsdk.planning.plan import make_plan, whole_plan
+from jobsdk.planning.secrets import complete, seal
 
 TOKEN = "hf_" + "aBcD" * 9
 

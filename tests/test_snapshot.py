@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsdk import digests
 from jobsdk.errors import JobsdkError
-from jobsdk.listing import scan
-from jobsdk.snapshot import fingerprint, take
+from jobsdk.snapshot import digests
+from jobsdk.snapshot.copy import fingerprint, take
+from jobsdk.snapshot.listing import scan
 
 
 def write(root: Path, files: dict[str, str | bytes]) -> Path:

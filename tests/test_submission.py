@@ -12,12 +12,13 @@ import pytest
 
 from jobsdk import DeepSpeedDistribution, MLClient, ScalingConfig, command
 from jobsdk import compute as computes
-from jobsdk import plan as planning
+from jobsdk.client.explain import of_draft
+from jobsdk.client.submission import Draft
 from jobsdk.errors import ValidationError
-from jobsdk.explain import of_draft
-from jobsdk.job import machine_rules, rules, workers
+from jobsdk.job import rules, workers
 from jobsdk.job.command import CommandJob
-from jobsdk.submission import Draft
+from jobsdk.planning import machine_rules
+from jobsdk.planning import plan as planning
 
 AZURE = {
     "type": "azureml", "subscription_id": "00000000-0000-0000-0000-000000000000", "resource_group": "group",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.runs import RunFolder
-from jobsdk.tensorboard import command, folders
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.tensorboard import command, folders
 
 FILE = "events.out.tfevents.1234.host"
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsdk import MLClient, PyTorchDistribution, command
-from jobsdk.timeline import PHASES, Timeline, make, of_run, text
+from jobsdk.runs.timeline import PHASES, Timeline, make, of_run, text
 
 
 def event(kind: str, t: float, **facts: Any) -> dict[str, Any]:

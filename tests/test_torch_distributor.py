@@ -148,7 +148,7 @@ def test_what_the_ranks_say_to_an_interrupt_is_shown(
     if when == "while it is shown":
         helper.start()
     else:  # the ranks run by then
-        monkeypatch.setattr("jobsdk.kept.note", interrupt)
+        monkeypatch.setattr("jobsdk.client.records.note", interrupt)
     with pytest.raises(KeyboardInterrupt):
         TorchDistributor(num_processes=1, use_gpu=False).run("polite.py")
     if when == "while it is shown":

@@ -5,7 +5,7 @@ import sys
 import time
 
 from jobsdk import MLClient, PyTorchDistribution, command
-from jobsdk.plan import make_plan
+from jobsdk.planning.plan import make_plan
 
 
 def seconds(work):

@@ -5,13 +5,13 @@ import sys
 import time
 from pathlib import Path
 
-from jobsdk import snapshot
+from jobsdk.snapshot import copy
 
 folder, expected = Path(sys.argv[1]), int(sys.argv[2])
-snapshot.scan(Path(__file__).parent)  # what is imported on first use is import_and_validate's subject
+copy.scan(Path(__file__).parent)  # what is imported on first use is import_and_validate's subject
 began = time.monotonic()
-listing = snapshot.scan(folder)
+listing = copy.scan(folder)
 listed = time.monotonic()
 assert len(listing.files) == expected, len(listing.files)
-snapshot.fingerprint(folder)
+copy.fingerprint(folder)
 print(json.dumps({"list": listed - began, "hash": time.monotonic() - listed}))

@@ -1,4 +1,4 @@
-"""The command `jobsdk`: thin over `jobsdk.client`. Each verb's module is imported when the verb is used."""
+"""The command `jobsdk`: thin over `jobsdk.client.operations`. Each verb's module is imported when the verb is used."""
 
 from __future__ import annotations
 

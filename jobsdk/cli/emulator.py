@@ -117,7 +117,7 @@ def start(
     import contextlib
     import tempfile
 
-    from jobsdk.azureml.workspace import Workspace
+    from jobsdk.compute.azureml.workspace import Workspace
     from jobsdk.emulator import azurite as blobs
 
     _check_extra()
@@ -256,7 +256,7 @@ def _running() -> list[Running]:
 
 def _pointer() -> Path:
     """The file that says, a line each, where emulators were started."""
-    from jobsdk.runs import home
+    from jobsdk.home import home
 
     return home() / "azure-emulator"
 

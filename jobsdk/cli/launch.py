@@ -11,7 +11,7 @@ from jobsdk.cli.options import compute_option, hang_timeout_option, set_option
 from jobsdk.cli.output import warn
 
 if TYPE_CHECKING:
-    from jobsdk.run import Run
+    from jobsdk.client.run import Run
 
 #: What torchrun calls the same; not shown in the help.
 _TORCHRUN = {
@@ -97,7 +97,7 @@ def run(
         job = CommandJob(**fields)
     from jobsdk import compute as computes
     from jobsdk.cli.streaming import own
-    from jobsdk.client import JobOperations
+    from jobsdk.client.operations import JobOperations
 
     operations, name = JobOperations(), job.name or name
 
@@ -114,7 +114,8 @@ def _start_ahead() -> str:
 
     from jobsdk.compute import supervisor
     from jobsdk.compute.environ import for_ranks
-    from jobsdk.runs import generate_name, runs_folder
+    from jobsdk.home import runs_folder
+    from jobsdk.runs.names import generate_name
 
     name = generate_name()
     supervisor.start_ahead(str(runs_folder() / name), for_ranks(os.environ))

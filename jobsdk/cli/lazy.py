@@ -30,7 +30,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self._members and not args[0].startswith("-"):
-            from jobsdk.job.findings import nearest
+            from jobsdk.findings import nearest
 
             within = (name for name in self._members if args[0] in getattr(self.get_command(ctx, name), "_members", ()))
             near = next((f"{ctx.command_path} {name} {args[0]}" for name in within), nearest(args[0], self._members))

@@ -7,7 +7,7 @@ import click
 from jobsdk.cli.options import Seconds, run_name
 from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
-from jobsdk.client import JobOperations
+from jobsdk.client.operations import JobOperations
 
 _METRICS = 20  # that `job show` has room for
 
@@ -17,9 +17,9 @@ _METRICS = 20  # that `job show` has room for
 @output_option()
 def show(name: str, form: str) -> None:
     """Show a run: its state, how it ended, where its outputs are, the last value of each metric."""
-    from jobsdk import tensorboard
     from jobsdk.cli.records import metric_records, run_record
-    from jobsdk.metrics import Table
+    from jobsdk.runs import tensorboard
+    from jobsdk.runs.metrics import Table
 
     run = JobOperations().get(name)
     record = run_record(run)
@@ -31,7 +31,7 @@ def show(name: str, form: str) -> None:
             record["metrics"]["..."] = f"{len(values)} in all: jobsdk job metrics {run.name}"
         record["tensorboard"] = tensorboard.command(events)
         if run.report.get("cause"):
-            from jobsdk.card import text
+            from jobsdk.runs.card import text
 
             record["message"] = ""
             record["failure"] = text(run.report, run.name)
@@ -48,7 +48,7 @@ def show(name: str, form: str) -> None:
 def metrics(name: str, form: str) -> None:
     """Show the metrics of a run: a line for each, or with json, yaml or csv every point."""
     from jobsdk.cli.records import metric_records
-    from jobsdk.metrics import COLUMNS, Row
+    from jobsdk.runs.metrics import COLUMNS, Row
 
     table = JobOperations().metrics(name)
     if form == "table":

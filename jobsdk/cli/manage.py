@@ -8,8 +8,8 @@ import click
 
 from jobsdk.cli.options import Setting, run_name
 from jobsdk.cli.output import output_option, say, show_record, warn
-from jobsdk.client import JobOperations
-from jobsdk.run import CHANGEABLE, Run
+from jobsdk.client.operations import JobOperations
+from jobsdk.client.run import CHANGEABLE, Run
 
 
 @click.command()
@@ -77,7 +77,7 @@ def update(context: click.Context, name: str, settings: tuple[dict[str, Any], ..
 def _change(context: click.Context, run: Run, path: str, value: Any) -> None:
     field, dot, key = path.partition(".")
     if field not in CHANGEABLE:
-        from jobsdk.job.findings import nearest
+        from jobsdk.findings import nearest
 
         near = nearest(field, CHANGEABLE)
         hint = f"did you mean {near!r}?" if near else f"what can be changed are {', '.join(CHANGEABLE)}"

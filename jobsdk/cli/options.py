@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
-    from jobsdk.job.findings import Finding
 
 Decorator = Callable[[Any], Any]
 
@@ -103,7 +103,7 @@ def load(file: str, settings: tuple[dict[str, Any], ...], strict: bool, compute:
 
 
 def _run_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from jobsdk.runs import RunFolder
+    from jobsdk.runs.folder import RunFolder
 
     return sorted(run.name for run in RunFolder.all() if run.name.startswith(incomplete))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from jobsdk.job.findings import Finding
+    from jobsdk.findings import Finding
 
 
 def output_option(*formats: str) -> Callable[[Any], Any]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from jobsdk.bootstrap.spec.text import duration_text
 
 if TYPE_CHECKING:
-    from jobsdk.metrics import Point
-    from jobsdk.run import Run
+    from jobsdk.client.run import Run
+    from jobsdk.runs.metrics import Point
 
 COLUMNS = ("NAME", "STATUS", "CODE", "EXPERIMENT", "COMPUTE", "NODES", "RANKS", "CREATED", "TOOK")
 #: What a narrow terminal does without, the first of them first.

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from jobsdk.cli.options import run_name
-from jobsdk.client import JobOperations
+from jobsdk.client.operations import JobOperations
 from jobsdk.errors import JobsdkError
 
 

@@ -10,7 +10,7 @@ import click
 
 from jobsdk.cli.options import run_name
 from jobsdk.cli.output import output_option, show
-from jobsdk.client import JobOperations
+from jobsdk.client.operations import JobOperations
 
 _FRAMES = 8  # of a thread that are shown; JSON has more
 
@@ -20,7 +20,7 @@ _FRAMES = 8  # of a thread that are shown; JSON has more
 @output_option("table", "json")
 def stacks(name: str, form: str) -> None:
     """Show where each rank of a run is: the Python stacks of its processes, which go on undisturbed."""
-    from jobsdk.stacks import NoStacks
+    from jobsdk.runs.supervisor import NoStacks
 
     run = JobOperations().get(name)
     try:

@@ -14,8 +14,8 @@ from jobsdk.cli.output import say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobsdk.logs import Shown
-    from jobsdk.run import Run
+    from jobsdk.client.run import Run
+    from jobsdk.runs.logs import Shown
 
 #: The exit code of a command that left its run to itself; that of the run is not known yet.
 DETACHED = 0
@@ -25,7 +25,7 @@ def finish(run: Run) -> int:
     """The exit code for a run that has ended, after saying on stderr why it failed."""
     state = run.state()
     if state.status != "Completed":
-        from jobsdk.card import text
+        from jobsdk.runs.card import text
 
         report = run.report
         say(f"error: {text(report, run.name, run.folder.logs if report.get('cause') else None)}")
@@ -34,7 +34,7 @@ def finish(run: Run) -> int:
 
 def attend(run: Run, ranks: str | None = None, tail: int | None = None) -> int:
     """Show a run that goes on by itself; the exit code. Ctrl-C detaches, or cancels if the user says so."""
-    from jobsdk.logs import Shown
+    from jobsdk.runs.logs import Shown
 
     shown = Shown()
     try:
@@ -74,7 +74,7 @@ def own(start: Callable[[], Run]) -> int:
         if signal.getsignal(signum) is not signal.SIG_IGN:  # as under nohup
             signal.signal(signum, told)
     try:
-        from jobsdk.logs import Shown  # while the run starts
+        from jobsdk.runs.logs import Shown  # while the run starts
 
         shown = Shown()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

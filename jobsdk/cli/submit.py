@@ -42,7 +42,7 @@ def create(
     form: str,
 ) -> None:
     """Submit the job of FILE. Prints the run's name and returns at once; the run goes on by itself."""
-    from jobsdk.client import JobOperations
+    from jobsdk.client.operations import JobOperations
 
     if hang_timeout is not None:
         settings = (*settings, {"limits.hang_timeout": hang_timeout})
@@ -85,7 +85,7 @@ def validate(
     job, found = read(file, settings, strict, compute)
     findings = list(found)
     if job is not None and not any(finding.is_error for finding in findings):
-        from jobsdk.submission import Draft
+        from jobsdk.client.submission import Draft
 
         findings += Draft(job, name=job.name or "run").of_compute
     errors = sum(finding.is_error for finding in findings)
@@ -105,9 +105,9 @@ def validate(
 @output_option("text", "json", "yaml")
 def explain(file: str, settings: Settings, strict: bool, compute: str | None, ranks: str | None, form: str) -> None:
     """Show every process of the job: its node, role and rank, its environment, its command."""
-    from jobsdk.explain import RUN_NAME, of_draft
-    from jobsdk.logs import parse_ranks
-    from jobsdk.submission import Draft
+    from jobsdk.client.explain import RUN_NAME, of_draft
+    from jobsdk.client.submission import Draft
+    from jobsdk.runs.logs import parse_ranks
 
     job = load(file, settings, strict, compute)
     draft = Draft(job, name=job.name or RUN_NAME)
@@ -142,7 +142,7 @@ def compile_job(
 
     `-o native` shows only what the engine itself reads: an sbatch script, Kubernetes manifests.
     """
-    from jobsdk.client import JobOperations
+    from jobsdk.client.operations import JobOperations
 
     job = load(file, settings, strict, compute)
     compiled = JobOperations().compile(job, name=name, build_env=build_env, strict=strict)

@@ -6,7 +6,7 @@ import click
 
 from jobsdk.cli.options import run_name
 from jobsdk.cli.output import output_option, show
-from jobsdk.client import JobOperations
+from jobsdk.client.operations import JobOperations
 
 
 @click.command()
@@ -17,7 +17,7 @@ def timeline(name: str, form: str) -> None:
 
     The phases add up to the whole. Each names the node or rank that came to its end last.
     """
-    from jobsdk import timeline as making
+    from jobsdk.runs import timeline as making
 
     run = JobOperations().get(name)
     run.state()  # brings the events here

@@ -3,7 +3,7 @@
     default: cluster            # where jobs that name no compute go; without it, local
     computes:
       cluster: {type: slurm, partition: gpu}
-    machines:                   # kinds of machines besides those that jobsdk knows: see jobsdk.machines
+    machines:                   # kinds of machines besides those that jobsdk knows: see jobsdk.job.machines
       big-node: {gpus: 8, gpu: A100, infiniband: 200}
 
 The file is looked for in the working directory and above it, and in `$XDG_CONFIG_HOME/jobsdk`; what the latter says
@@ -22,8 +22,8 @@ from jobsdk.job.paths import working_directory
 
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
-    from jobsdk.machines import Catalogue
-    from jobsdk.runs import RunFolder
+    from jobsdk.job.machines import Catalogue
+    from jobsdk.runs.folder import RunFolder
 
 FILE = "computes.yml"
 _KEYS = ("default", "computes", "machines")
@@ -34,7 +34,7 @@ _BUILT_IN = {
     "slurm": "jobsdk.compute.slurm.compute:SlurmCompute",
     "kubernetes": "jobsdk.compute.kubernetes.compute:KubernetesCompute",
     "ssh": "jobsdk.compute.ssh.compute:SshCompute",
-    "azureml": "jobsdk.compute.azureml:AzureMlCompute",
+    "azureml": "jobsdk.compute.azureml.compute:AzureMlCompute",
     "ray": "jobsdk.compute.ray.compute:RayCompute",
     "spark": "jobsdk.compute.spark.compute:SparkCompute",
 }
@@ -95,7 +95,7 @@ def configuration() -> Configuration:
 
 def catalogue() -> Catalogue:
     """All kinds of machines that are known here. Raises ComputeError as `configuration` does."""
-    from jobsdk.machines import known
+    from jobsdk.job.machines import known
 
     return known().joined(configuration().machines)
 
@@ -114,7 +114,7 @@ def read(file: Path, text: bytes | None = None) -> Mapping[str, Any]:
         raise ComputeError(f"{place}: cannot be read: {what}") from None
     content = {} if content is None else content
     if not isinstance(content, dict):
-        from jobsdk.job.findings import one_of
+        from jobsdk.findings import one_of
 
         raise ComputeError(f"{file}: must be a mapping with the keys {one_of(_KEYS)}")
     mistakes = list(_mistakes(content))
@@ -125,13 +125,13 @@ def read(file: Path, text: bytes | None = None) -> Mapping[str, Any]:
 
 def _mistakes(content: Mapping[Any, Any]) -> Iterator[str]:
     """Everything that is wrong in the content of a file."""
-    from jobsdk.job.findings import one_of
+    from jobsdk.findings import one_of
 
     for key in content:
         if key not in _KEYS:
             yield f"there is no key {key!r} here, only {one_of(_KEYS)}"
     if content.get("machines") is not None:
-        from jobsdk.machines import mistakes
+        from jobsdk.job.machines import mistakes
 
         yield from mistakes(content["machines"])
     default, named = content.get("default"), content.get("computes")
@@ -187,7 +187,7 @@ def types() -> list[str]:
 
 
 def _unknown(name: str, found: Configuration, *, is_default: bool) -> str:
-    from jobsdk.job.findings import nearest, show
+    from jobsdk.findings import nearest, show
 
     near = nearest(name, found.computes)
     origin = f", the default in {found.default_file}" if is_default else ""
@@ -219,7 +219,7 @@ def type_of(name: str, file: Path | None = None) -> type[Compute]:
         except Exception as error:  # another package's import may fail in any way
             raise ComputeError(f"the compute type {name} ({entry.value}) cannot be loaded: {error}") from error
         return found
-    from jobsdk.job.findings import nearest
+    from jobsdk.findings import nearest
 
     near = nearest(name, types())
     hint = f": did you mean {near!r}?" if near else ";"

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jobsdk.bootstrap.system.private import FOLDER_MODE
 from jobsdk.errors import ComputeError
-from jobsdk.runs import Pace
+from jobsdk.runs.refresh import Pace
 
 if TYPE_CHECKING:
+    from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
-    from jobsdk.job.findings import Finding
+    from jobsdk.job.machines import Catalogue, Machine
     from jobsdk.job.workers import Layout, Room
-    from jobsdk.logs import Sink, View
-    from jobsdk.machines import Catalogue, Machine
-    from jobsdk.placement import Placement
-    from jobsdk.plan import Plan
-    from jobsdk.runs import RunFolder, State
+    from jobsdk.planning.placement import Placement
+    from jobsdk.planning.plan import Plan
+    from jobsdk.runs.folder import RunFolder
+    from jobsdk.runs.logs import Sink, View
+    from jobsdk.runs.state import State
 
 Spec = dict[str, Any]
 
@@ -78,7 +79,7 @@ class Compute(ABC):
     site_machines: Mapping[str, Mapping[str, Any]] | None = None
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        from jobsdk.job.findings import nearest
+        from jobsdk.findings import nearest
 
         self.name = name
         self.settings = dict(settings)
@@ -109,7 +110,7 @@ class Compute(ABC):
 
     def place(self, job: CommandJob) -> Placement:
         """Where a valid job goes here."""
-        from jobsdk.placement import Placement
+        from jobsdk.planning.placement import Placement
 
         layout, machine = None, self.machine(job)
         if job.scaling is not None:
@@ -125,7 +126,7 @@ class Compute(ABC):
 
     def plan(self, job: CommandJob, at: Placement, *, name: str) -> Plan:
         """The plan of a valid job as it runs here, as the run `name`, with its secrets."""
-        from jobsdk.plan import whole_plan
+        from jobsdk.planning.plan import whole_plan
 
         settings, network = self.settings, None
         if settings.get("network") or at.machine is not None:
@@ -149,7 +150,7 @@ class Compute(ABC):
     def catalogue(self) -> Catalogue:
         """All kinds of machines that are known. Raises ComputeError for a computes.yml that cannot be read."""
         from jobsdk import compute as computes
-        from jobsdk.machines import known
+        from jobsdk.job.machines import known
 
         own = self.site_machines
         return known().joined(computes.configuration().machines if own is None else own)
@@ -208,7 +209,7 @@ class Compute(ABC):
 
     def wait(self, run: RunFolder, timeout: float | None) -> State:
         """Wait for the run's end. Raises TimeoutError after `timeout` seconds."""
-        from jobsdk.runs import Refresh
+        from jobsdk.runs.refresh import Refresh
 
         with contextlib.suppress(ComputeError):
             self.refresh(run)
@@ -216,7 +217,7 @@ class Compute(ABC):
 
     def logs(self, run: RunFolder, out: Sink, view: View, *, follow: bool) -> State:
         """Write the ranks' lines to `out`: those there are, or with `follow` all until the run's end."""
-        from jobsdk.logs import Follower
+        from jobsdk.runs.logs import Follower
 
         if not follow:
             self.refresh(run)

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap.spec import paths
+from jobsdk.findings import Finding, nearest, show
 from jobsdk.job.distribution import RayDistribution
-from jobsdk.job.findings import Finding, nearest, show
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
-    from jobsdk.plan import Plan
+    from jobsdk.planning.plan import Plan
 
 Path = tuple[str, ...]
 
@@ -26,7 +26,7 @@ _OF_RAY_START = {
 _OF_JOBS = {
     "slurm": "jobsdk.compute.slurm.settings",
     "kubernetes": "jobsdk.compute.kubernetes.settings",
-    "azureml": "jobsdk.azureml.settings",
+    "azureml": "jobsdk.compute.azureml.settings",
     "ray": "jobsdk.compute.ray.settings",
 }
 

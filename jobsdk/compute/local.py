@@ -16,17 +16,19 @@ from jobsdk.compute import job_rules, supervisor
 from jobsdk.compute.base import Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
 from jobsdk.errors import ComputeError
+from jobsdk.findings import Finding, Report
+from jobsdk.home import runs_folder
 from jobsdk.job.command import PRELOAD
-from jobsdk.job.findings import Finding, Report
 from jobsdk.job.paths import working_directory
-from jobsdk.runs import Pace, RunFolder, runs_folder
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.refresh import Pace
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Layout
-    from jobsdk.placement import Placement
-    from jobsdk.plan import Plan
-    from jobsdk.runs import State
+    from jobsdk.planning.placement import Placement
+    from jobsdk.planning.plan import Plan
+    from jobsdk.runs.state import State
 
 _SOUGHT = {
     "mpirun": "mpirun or mpiexec",
@@ -102,7 +104,7 @@ class LocalCompute(Compute):
 
     def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
         if spec["code"] is not None:
-            from jobsdk import snapshot
+            from jobsdk.snapshot import copy as snapshot
 
             copy = snapshot.take(Path(spec["code"]), run.code)
             run.write_json("snapshot.json", copy.to_dict())
@@ -117,7 +119,7 @@ class LocalCompute(Compute):
         run.request_cancel(by)
 
     def ask(self, run: RunFolder, request: str) -> None:
-        from jobsdk.stacks import signal_supervisor
+        from jobsdk.runs.supervisor import signal_supervisor
 
         signal_supervisor(run, request)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jobsdk.machines import Machine
+    from jobsdk.job.machines import Machine
 
 #: The settings, with their meaning.
 SETTINGS: Mapping[str, str] = {
@@ -26,7 +26,7 @@ _DEVICE = re.compile(r"[A-Za-z][\w.-]*")
 
 def mistakes(given: object) -> Iterator[str]:
     """Everything that is wrong in a `network`."""
-    from jobsdk.job.findings import nearest, show
+    from jobsdk.findings import nearest, show
 
     if not isinstance(given, dict):
         yield f"network must be a mapping with {', '.join(SETTINGS)}, not {show(given)}"
@@ -63,7 +63,7 @@ def _are_devices(value: object) -> bool:
 
 def _mistakes_in_variables(value: object) -> Iterator[str]:
     from jobsdk.bootstrap.distributions.contract import IDENTITY
-    from jobsdk.job.findings import show
+    from jobsdk.findings import show
 
     if not isinstance(value, dict):
         yield f"network.variables must be a mapping, as {{NCCL_IB_TIMEOUT: 22}}, not {show(value)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from jobsdk import compute as computes
 from jobsdk.errors import JobsdkError
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 
 _AT_ONCE = 8
 _PATIENCE = 5.0  # seconds that a list may wait for engines that do not answer

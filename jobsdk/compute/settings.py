@@ -28,7 +28,7 @@ def meanings(settings: Mapping[str, Setting]) -> dict[str, str]:
 
 def mistakes_in(known: Mapping[str, Setting], given: Mapping[str, Any], *, of_job: bool) -> Iterator[tuple[str, str]]:
     """What is wrong in what is given, with `of_job` by a job: (setting, words)."""
-    from jobsdk.job.findings import no_setting_of_a_job
+    from jobsdk.findings import no_setting_of_a_job
 
     names = [name for name, setting in known.items() if setting.of_job or not of_job]
     for name, value in given.items():

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from jobsdk.bootstrap import archive
 from jobsdk.bootstrap.system import private
 from jobsdk.errors import ComputeError
-from jobsdk.runs import RunFolder, adopt, reap
+from jobsdk.runs.children import adopt, reap
+from jobsdk.runs.folder import RunFolder
 
 
 class _Waiting(NamedTuple):

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.errors import ComputeError
+from jobsdk.home import home, locked, make_folder
 from jobsdk.job.environment import Environment, is_file
 from jobsdk.job.paths import local_path
-from jobsdk.runs import home, locked, make_folder
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob

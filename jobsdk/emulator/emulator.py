@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobsdk.azureml.workspace import Workspace
 from jobsdk.bootstrap.system import processes
+from jobsdk.compute.azureml.workspace import Workspace
 from jobsdk.emulator import certificates, proxy, settings
 from jobsdk.emulator.azurite import Azurite
 from jobsdk.emulator.certificates import write_private

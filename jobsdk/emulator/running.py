@@ -24,8 +24,8 @@ from jobsdk.emulator.store import Document, Store
 from jobsdk.errors import JobsdkError
 
 if TYPE_CHECKING:
+    from jobsdk.client.run import Run
     from jobsdk.job.command import CommandJob
-    from jobsdk.run import Run
 
 _TURN_S = 0.25  # between two looks at a run
 _LOGS_EVERY = 2  # turns
@@ -56,7 +56,7 @@ class Runner:
 
     def judge(self, name: str, job: LocalJob) -> None:
         """Raises Refused for what the local compute cannot run."""
-        from jobsdk.client import JobOperations
+        from jobsdk.client.operations import JobOperations
         from jobsdk.errors import ValidationError
 
         try:
@@ -87,7 +87,7 @@ class Runner:
 
     def bury(self) -> None:
         """Say of jobs that an earlier life of the emulator has left unfinished that they have failed."""
-        from jobsdk.client import JobOperations
+        from jobsdk.client.operations import JobOperations
         from jobsdk.errors import RunNotFound
 
         for job in self._store.list("jobs"):
@@ -125,7 +125,7 @@ class Runner:
             self._threads.pop(name, None)
 
     def _run(self, name: str, job: LocalJob, folder: Path, cancelled: threading.Event) -> None:
-        from jobsdk.client import JobOperations
+        from jobsdk.client.operations import JobOperations
 
         if cancelled.is_set():
             return self._end(name, "Canceled")

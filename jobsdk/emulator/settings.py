@@ -10,8 +10,8 @@ import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from jobsdk.azureml.workspace import Workspace
 from jobsdk.bootstrap.system import private
+from jobsdk.compute.azureml.workspace import Workspace
 from jobsdk.emulator.certificates import write_private
 from jobsdk.errors import JobsdkError
 

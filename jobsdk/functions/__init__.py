@@ -21,9 +21,9 @@ from jobsdk.functions.names import name_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jobsdk.explain import Explanation
+    from jobsdk.client.explain import Explanation
+    from jobsdk.client.run import Run
     from jobsdk.job.command import CommandJob
-    from jobsdk.run import Run
 
 #: What `function` takes besides the options of `command`: those of `JobOperations.create_or_update`.
 _OF_SUBMISSION = ("build_env", "in_place", "strict", "refuse_outside_links", "warn")
@@ -67,7 +67,7 @@ class _Options:
         self.submission = {name: options[name] for name in _OF_SUBMISSION if name in options}
         self._job = {name: value for name, value in options.items() if name not in _OF_SUBMISSION}
         if "command" in self._job:
-            from jobsdk.job.findings import Finding
+            from jobsdk.findings import Finding
 
             fix = "leave it out, or make the job with command()"
             raise ValidationError([Finding("error", ("command",), "a function is called, no command", fix)])
@@ -132,7 +132,7 @@ class FunctionJob:
 
     def submit(self) -> Run:
         """Submit it, and return its run at once. Raises as `JobOperations.create_or_update` does."""
-        from jobsdk.client import MLClient
+        from jobsdk.client.operations import MLClient
 
         return MLClient().jobs.create_or_update(self)
 
@@ -217,7 +217,7 @@ def as_completed(runs: Iterable[Run], timeout: float | None = None) -> Iterator[
 
     Raises TimeoutError when not all have ended after `timeout` seconds.
     """
-    from jobsdk.run import Run
+    from jobsdk.client.run import Run
 
     deadline = None if timeout is None else time.monotonic() + timeout
     waiting = [] if isinstance(runs, Run) else list(dict.fromkeys(runs))

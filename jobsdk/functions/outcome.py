@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jobsdk.bootstrap.spec import paths, ranks
 from jobsdk.errors import JobFailed, JobsdkError
 from jobsdk.functions import call
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 
 #: The property of a job that calls a function, with the function's name.
 PROPERTY = "jobsdk.function"

@@ -18,7 +18,7 @@ from jobsdk.bootstrap.system import private
 from jobsdk.errors import JobsdkError
 from jobsdk.functions import call
 from jobsdk.functions.names import name_of
-from jobsdk.runs import home, locked, make_folder
+from jobsdk.home import home, locked, make_folder
 
 #: In the code of the job: the folder with the call.
 FOLDER = "jobsdk_call"
@@ -49,9 +49,9 @@ def stage(payload: Payload, code: Path | None) -> Path:
     """
     name = payload.digest()
     if code is not None:
-        from jobsdk import snapshot
+        from jobsdk.snapshot import copy
 
-        name = hashlib.sha256((name + snapshot.fingerprint(code)).encode()).hexdigest()
+        name = hashlib.sha256((name + copy.fingerprint(code)).encode()).hexdigest()
     store = make_folder(home() / "functions")
     folder = store / name[:32]
     with locked(store / ".lock"):  # what is found here is not tidied away in this moment
@@ -65,9 +65,9 @@ def stage(payload: Payload, code: Path | None) -> Path:
     shutil.rmtree(partly, ignore_errors=True)  # of one that was killed: a container's processes have the same numbers
     try:
         if code is not None:
-            from jobsdk import snapshot
+            from jobsdk.snapshot import copy
 
-            snapshot.take(code, partly)
+            copy.take(code, partly)
         _write(partly / FOLDER, payload)
         os.rename(partly, folder)
     except OSError as error:

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from jobsdk.findings import Finding, Path, Places, Report, in_order, nearest
 from jobsdk.job.distribution import DISTRIBUTION, DISTRIBUTIONS, Distribution
 from jobsdk.job.environment import Environment, EnvironmentKind
-from jobsdk.job.findings import Finding, Path, Places, Report, in_order, nearest
 from jobsdk.job.identity import (
     IDENTITY,
     AmlTokenConfiguration,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path as FilePath
 
-    from jobsdk.explain import Explanation
+    from jobsdk.client.explain import Explanation
     from jobsdk.job.workers import Layout
 
 Identity = ManagedIdentityConfiguration | AmlTokenConfiguration | UserIdentityConfiguration
@@ -259,8 +259,8 @@ class CommandJob(Restarts, hints=_HINTS):
         return findings
 
     def explain(self, **options: Any) -> Explanation:
-        """Every process of the job, its environment and its command; see `jobsdk.explain.explain` for the options."""
-        from jobsdk.explain import explain
+        """Every process of the job, its environment and its command; `jobsdk.client.explain` has the options."""
+        from jobsdk.client.explain import explain
 
         return explain(self, **options)
 

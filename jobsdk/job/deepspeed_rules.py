@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobsdk.findings import Path, Report, show
 from jobsdk.job.distribution import DeepSpeedDistribution
-from jobsdk.job.findings import Path, Report, show
 from jobsdk.job.paths import is_local
 from jobsdk.job.rules import rule
 

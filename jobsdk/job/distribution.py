@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jobsdk.job.findings import Path, Report, nearest
+from jobsdk.findings import Path, Report, nearest
 from jobsdk.job.kinds import MOST_NODES, MOST_PROCESSES, Anything, Flag, Integer, PathOrMapping, Rewrite, Text, TypeName
 from jobsdk.job.model import Model, Tagged, field
 

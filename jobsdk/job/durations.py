@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from jobsdk.job.findings import Path, Report, show
+from jobsdk.findings import Path, Report, show
 from jobsdk.job.kinds import INVALID, Kind, Schema
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

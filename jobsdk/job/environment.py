@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jobsdk.job.findings import Path, Report
+from jobsdk.findings import Path, Report
 from jobsdk.job.kinds import AsText, Kind, LocalPath, MappingOf, PathOrMapping, PlainMapping, Rewrite, Schema, Text
 from jobsdk.job.model import Model, Nested, field, reference
 from jobsdk.job.paths import is_file_uri

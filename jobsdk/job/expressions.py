@@ -152,7 +152,7 @@ def _older(match: re.Match[str], text: str) -> Problem:
 
 
 def _misnamed(whole: str, body: str, offset: int) -> Problem:
-    from jobsdk.job.findings import nearest, shorten
+    from jobsdk.findings import nearest, shorten
 
     namespace, dot, name = body.partition(".")
     shown = shorten(whole, 60)

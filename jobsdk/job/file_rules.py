@@ -6,9 +6,9 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from jobsdk.findings import Path, Report, nearest, show
 from jobsdk.job.distribution import MpiDistribution
 from jobsdk.job.environment import Environment, is_file
-from jobsdk.job.findings import Path, Report, nearest, show
 from jobsdk.job.io import Input
 from jobsdk.job.paths import is_local, working_directory
 from jobsdk.job.rules import rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jobsdk.job.findings import Path, Report
+from jobsdk.findings import Path, Report
 from jobsdk.job.kinds import (
     AsText,
     Flag,

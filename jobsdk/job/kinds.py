@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from jobsdk.job.findings import Path, Report, nearest, one_of, show
+from jobsdk.findings import Path, Report, nearest, one_of, show
 from jobsdk.job.paths import is_local
 
 #: What `dump` applies to every local path, which may begin with `file:`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from jobsdk.job.findings import Path, Report, nearest, one_of, show
+from jobsdk.findings import Path, Report, nearest, one_of, show
 from jobsdk.job.kinds import INVALID, Kind, MappingOf, Rewrite, Schema, TypeName
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from jobsdk.findings import Path, Report
 from jobsdk.job.durations import Duration
-from jobsdk.job.findings import Path, Report
 from jobsdk.job.kinds import MOST_NODES, Integer, ListOf, PlainMapping, Rewrite, Schema, Text
 from jobsdk.job.model import Model, field
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from jobsdk.findings import Path, Report, show
 from jobsdk.job.durations import Duration
-from jobsdk.job.findings import Path, Report, show
 from jobsdk.job.kinds import INVALID, Integer, Kind, ListOf, Schema, whole
 from jobsdk.job.model import Model, field
 

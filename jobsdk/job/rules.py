@@ -7,8 +7,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from jobsdk.findings import Path, Report, nearest, show
 from jobsdk.job import expressions
-from jobsdk.job.findings import Path, Report, nearest, show
 from jobsdk.job.io import VALUE_TYPES, Input, Output
 from jobsdk.job.kinds import MOST_RANKS
 

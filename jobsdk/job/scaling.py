@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from jobsdk.findings import Path, Report, show
 from jobsdk.job.durations import Duration
-from jobsdk.job.findings import Path, Report, show
 from jobsdk.job.kinds import INVALID, MOST_RANKS, Flag, Integer, Kind, ListOf, MappingOf, Schema, Text, whole
 from jobsdk.job.model import Model, field
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobsdk.bootstrap.spec import secrets
-from jobsdk.job.findings import Report
+from jobsdk.findings import Report
 from jobsdk.job.paths import is_local
 from jobsdk.job.rules import MANY, rule
 

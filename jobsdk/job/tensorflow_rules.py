@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from jobsdk.findings import Report
 from jobsdk.job.distribution import TensorFlowDistribution
-from jobsdk.job.findings import Report
 from jobsdk.job.paths import is_local
 from jobsdk.job.rules import rule
 

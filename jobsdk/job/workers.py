@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobsdk.bootstrap.spec import ranks
+from jobsdk.findings import Finding, Path
 from jobsdk.job.distribution import PyTorchDistribution, RayDistribution, TensorFlowDistribution
-from jobsdk.job.findings import Finding, Path
 from jobsdk.job.scaling import ScalingConfig
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
-    from jobsdk.machines import Machine
+    from jobsdk.job.machines import Machine
 
 _WORKERS: Path = ("scaling", "num_workers")
 _EACH: Path = ("scaling", "resources_per_worker")

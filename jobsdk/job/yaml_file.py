@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
+from jobsdk.findings import Finding, Place, Report, dotted, in_order, show
 from jobsdk.job.command import CommandJob
 from jobsdk.job.environment import Environment
-from jobsdk.job.findings import Finding, Place, Report, dotted, in_order, show
 from jobsdk.job.model import Model
 from jobsdk.job.paths import working_directory
 from jobsdk.job.yaml_text import Positions, decode, parse

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from jobsdk.job.findings import Finding, Path, Place, show
+from jobsdk.findings import Finding, Path, Place, show
 
 #: The most values that a file may have after its aliases are followed, and the deepest that they may be nested.
 VALUE_LIMIT = 100_000

@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from jobsdk.client import JobOperations
+from jobsdk.client.operations import JobOperations
+from jobsdk.client.run import Run
 from jobsdk.errors import JobsdkError
-from jobsdk.run import Run
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.ranks import layout_text
 from jobsdk.ui.zipped import zipped
-from jobsdk.views.ranks import layout_text
 
 
 def facts(folder: RunFolder) -> dict[str, Any]:

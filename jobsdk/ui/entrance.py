@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobsdk.runs import home, make_folder
+from jobsdk.home import home, make_folder
 
 
 @contextlib.contextmanager

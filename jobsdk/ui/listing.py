@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobsdk.compute.refreshing import refresh
-from jobsdk.history import History
-from jobsdk.runs import STATUSES, TERMINAL, RunFolder, runs_folder
+from jobsdk.home import runs_folder
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.history import History
+from jobsdk.runs.state import STATUSES, TERMINAL
 
 _MOST = 500  # runs of a list
 _KEPT = 4096  # ended runs whose times are kept

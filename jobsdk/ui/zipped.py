@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jobsdk.leavings import entries
+from jobsdk.runs.outputs import entries
 
 _PART = 1 << 20  # bytes
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap.spec.text import duration_text
+from jobsdk.runs.ranks import RankState, layout_text
 from jobsdk.views.grid import badge, grid
 from jobsdk.views.markup import Markup, card, facts, joined, tag
-from jobsdk.views.ranks import RankState, layout_text
 
 if TYPE_CHECKING:
-    from jobsdk.explain import Explanation
+    from jobsdk.client.explain import Explanation
+    from jobsdk.client.run import Run
     from jobsdk.job.command import CommandJob
-    from jobsdk.run import Run
 
 _ROWS = 16  # processes that a table shows
 _CELLS = 256  # ranks that a card draws: who has more looks at the page
@@ -25,9 +25,9 @@ _PERCENT = re.compile(r"(\d{1,3})%\|")  # as tqdm draws it
 
 def of_job(job: CommandJob) -> Markup:
     """What would run where, and what is wrong with it."""
+    from jobsdk.client.explain import RUN_NAME, of_draft
+    from jobsdk.client.submission import Draft
     from jobsdk.errors import JobsdkError, ValidationError
-    from jobsdk.explain import RUN_NAME, of_draft
-    from jobsdk.submission import Draft
 
     draft = None
     try:
@@ -65,7 +65,7 @@ def _layout(explained: Explanation) -> str:
 
 
 def _places(explained: Explanation) -> Markup:
-    from jobsdk.views.ranks import Ranks
+    from jobsdk.runs.ranks import Ranks
 
     states = Ranks(explained.plan).states()
     return _bounded(states)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from jobsdk.metrics import Point
-from jobsdk.timeline import PHASES, Timeline
+from jobsdk.runs.metrics import Point
+from jobsdk.runs.timeline import PHASES, Timeline
 from jobsdk.views.markup import Markup, joined, tag
 
 _LABELS, _WIDTH, _ROW = 110, 760, 22

@@ -6,7 +6,7 @@ import io
 from math import isfinite
 from typing import Any
 
-from jobsdk.metrics import Point
+from jobsdk.runs.metrics import Point
 
 _LEGEND = 10  # lines of a drawing that are named
 
@@ -68,7 +68,7 @@ def _figure() -> Any:
 
 
 def _not_there(name: str, known: list[str]) -> str:
-    from jobsdk.job.findings import nearest
+    from jobsdk.findings import nearest
 
     near = nearest(name, known)
     return f"there is no metric {name!r}; there are {', '.join(known) or 'none'}" + (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from jobsdk.runs.ranks import RankState
 from jobsdk.views.markup import Markup, tag
-from jobsdk.views.ranks import RankState
 
 _COLOURS = {
     "Completed": "completed", "Failed": "failed", "TimedOut": "failed", "Lost": "lost", "Canceled": "stopped",

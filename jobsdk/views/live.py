@@ -11,7 +11,7 @@ from jobsdk.views.merged import label
 from jobsdk.views.watched import Watched
 
 if TYPE_CHECKING:
-    from jobsdk.run import Run
+    from jobsdk.client.run import Run
 
 _EVERY, _LATEST, _PART = 0.5, 5.0, 0.005  # seconds between two pictures: at least, at most, as a part of the run's time
 _LINES = 6

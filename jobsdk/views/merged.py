@@ -20,7 +20,7 @@ from typing import NamedTuple
 from jobsdk.bootstrap.failures.tracebacks import plain
 from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.spec import ranks as ranks_
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 
 _PIECE = 256 << 10  # bytes of a piece, at most twice that, more only where one line is longer
 _LONGEST = 10_000  # characters of a line that are given

@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from jobsdk import __version__, card, timeline
+from jobsdk import __version__
 from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.spec.text import duration_text
-from jobsdk.explain import Explanation
-from jobsdk.recognition import Mask, mask_of
-from jobsdk.run import Run
-from jobsdk.runs import State
+from jobsdk.client.explain import Explanation
+from jobsdk.client.run import Run
+from jobsdk.planning.recognition import Mask, mask_of
+from jobsdk.runs import card, timeline
+from jobsdk.runs.ranks import Ranks, RankState, counted, layout_text
+from jobsdk.runs.state import State
 from jobsdk.views import charts
 from jobsdk.views.grid import badge, grid
 from jobsdk.views.markup import STYLE, Markup, facts, joined, masked, tag, text
-from jobsdk.views.ranks import Ranks, RankState, counted, layout_text
 from jobsdk.views.watched import last_line, last_lines
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -35,7 +36,7 @@ _LEFT_OUT = (
 def document(run: Run) -> str:
     """The whole file, of a run that has ended or goes on.
 
-    Secret values that can be recognized are masked; see `jobsdk.recognition`. Where they cannot be, what the programs
+    Secret values that can be recognized are masked; see `planning.recognition`. Where they cannot be, what the programs
     have written is left out.
     """
     mask = mask_of(run.folder)

@@ -11,17 +11,18 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from jobsdk import card, timeline
 from jobsdk.bootstrap.failures.tracebacks import plain
 from jobsdk.bootstrap.spec import paths
+from jobsdk.client.run import Run
 from jobsdk.errors import ComputeError, RunNotFound
-from jobsdk.metrics import last
-from jobsdk.recognition import Mask
-from jobsdk.run import Run
-from jobsdk.runs import EventReader, RunFolder, State
+from jobsdk.planning.recognition import Mask
+from jobsdk.runs import card, timeline
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.metrics import last
+from jobsdk.runs.ranks import Ranks, RankState, counted
+from jobsdk.runs.state import EventReader, State
 from jobsdk.views import charts
 from jobsdk.views.merged import Hits, MergedLog, label, shown
-from jobsdk.views.ranks import Ranks, RankState, counted
 
 _RUNS = 8  # runs whose index is kept
 _LAST = 4096  # bytes at the end of a log in which its last line is looked for
@@ -141,7 +142,7 @@ class Watched:
 
     def rank(self, number: int) -> dict[str, Any]:
         """All that is known of one rank, with what it wrote last. Raises IndexError if there is none."""
-        from jobsdk.explain import Explanation
+        from jobsdk.client.explain import Explanation
 
         with self._lock:
             states = self._ranks.states()

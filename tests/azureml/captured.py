@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import requests
 from urllib3.response import HTTPResponse
 
-from jobsdk.azureml.workspace import Workspace
+from jobsdk.compute.azureml.workspace import Workspace
 
 WORKSPACE = Workspace("00000000-0000-0000-0000-000000000001", "group", "space")
 #: What `name@latest` of an asset resolves to here.

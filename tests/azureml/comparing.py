@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from jobsdk import CommandJob
-from jobsdk.azureml.body import CODE, rest_body
-from jobsdk.compute.azureml import AzureMlCompute
+from jobsdk.compute.azureml.body import CODE, rest_body
+from jobsdk.compute.azureml.compute import AzureMlCompute
 from jobsdk.job import durations
 from jobsdk.job.yaml_file import read_environment
-from jobsdk.plan import make_plan
+from jobsdk.planning.plan import make_plan
 from tests.azureml.captured import LATEST, WORKSPACE
 
 _RUN = "the-run"

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jobsdk.azureml import translation
 from jobsdk.bootstrap.distributions.contract import IDENTITY
-from jobsdk.compute.relayed import Mirror
+from jobsdk.compute.azureml import translation
+from jobsdk.compute.shipping.relayed import Mirror
 from jobsdk.job.command import CommandJob
 from jobsdk.job.io import Input
-from jobsdk.plan import whole_plan
-from jobsdk.runs import RunFolder
-from jobsdk.sealing import complete, seal
+from jobsdk.planning.plan import whole_plan
+from jobsdk.planning.secrets import complete, seal
+from jobsdk.runs.folder import RunFolder
 
 TOKEN = "ab" * 32
 _LEFTOVERS = (*IDENTITY, "MASTER_ADDR", "MASTER_PORT", "NODE_COUNT")

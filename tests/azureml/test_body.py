@@ -25,9 +25,9 @@ from jobsdk import (
     load_job,
     to_azure,
 )
-from jobsdk.azureml import body, hashes
-from jobsdk.azureml.git import git_properties
-from jobsdk.compute.azureml import AzureMlCompute
+from jobsdk.compute.azureml import body, hashes
+from jobsdk.compute.azureml.compute import AzureMlCompute
+from jobsdk.compute.azureml.git import git_properties
 from jobsdk.job.expressions import current, problems
 from tests.azureml import strategies
 from tests.azureml.captured import WORKSPACE, Captured
@@ -44,8 +44,8 @@ def _body(job: CommandJob, target: str | None = "gpu-cluster") -> dict[str, Any]
 
 def test_nothing_of_azure_is_imported() -> None:
     program = (
-        "import sys; from jobsdk import MLClient, command; from jobsdk.azureml.body import rest_body\n"
-        "from jobsdk.azureml.workspace import Workspace\n"
+        "import sys; from jobsdk import MLClient, command; from jobsdk.compute.azureml.body import rest_body\n"
+        "from jobsdk.compute.azureml.workspace import Workspace\n"
         "job = command(command='x', environment='a:1', code='.', services={'s': {'type': 'ssh'}})\n"
         "rest_body(job, Workspace('s', 'g', 'w'), target='c')\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] in ('azure', 'marshmallow', 'requests')]"

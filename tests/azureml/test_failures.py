@@ -10,7 +10,7 @@ import pytest
 from azure.core import exceptions as core
 from azure.identity import CredentialUnavailableError
 
-from jobsdk.azureml.failures import AzureError, explained, scrubbed, told
+from jobsdk.compute.azureml.failures import AzureError, explained, scrubbed, told
 
 ARM = "https://management.azure.com/subscriptions/s/resourceGroups/g/providers/Microsoft.MachineLearningServices"
 BLOB = "https://account.blob.core.windows.net/container/LocalUpload/x?sv=2026&se=2026-01-01&sig=SECRETSIGNATURE%3D"

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from jobsdk import Output, PyTorchDistribution, TensorFlowDistribution, command
-from jobsdk.azureml import fetching, following
-from jobsdk.azureml.connection import Blob
-from jobsdk.azureml.failures import AzureError, Failure
 from jobsdk.bootstrap.transport import stdout_relay
-from jobsdk.plan import make_plan
-from jobsdk.runs import RunFolder
+from jobsdk.compute.azureml import fetching, following
+from jobsdk.compute.azureml.connection import Blob
+from jobsdk.compute.azureml.failures import AzureError, Failure
+from jobsdk.planning.plan import make_plan
+from jobsdk.runs.folder import RunFolder
 
 PREFIX = "ExperimentRun/dcid.r/"
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jobsdk import DeepSpeedDistribution, Input, Output, PyTorchDistribution, command
-from jobsdk.card import text
 from jobsdk.job.command import CommandJob
+from jobsdk.runs.card import text
 from tests.azureml.played import Played
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import wait_for

@@ -20,12 +20,12 @@ from jobsdk import (
     TensorFlowDistribution,
     command,
 )
-from jobsdk.azureml import translation
 from jobsdk.bootstrap.agent import azureml_node
-from jobsdk.compute import parcel
+from jobsdk.compute.azureml import translation
+from jobsdk.compute.shipping import parcel
 from jobsdk.job.command import CommandJob
-from jobsdk.plan import Plan, make_plan, whole_plan
-from jobsdk.sealing import complete, seal
+from jobsdk.planning.plan import Plan, make_plan, whole_plan
+from jobsdk.planning.secrets import complete, seal
 
 BOOTSTRAP = {"launcher": "bootstrap"}
 

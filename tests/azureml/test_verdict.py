@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsdk import PyTorchDistribution, TensorFlowDistribution, command
-from jobsdk.azureml import verdict
 from jobsdk.bootstrap.spec import paths
-from jobsdk.card import render
-from jobsdk.plan import Plan, make_plan
-from jobsdk.runs import RunFolder
+from jobsdk.compute.azureml import verdict
+from jobsdk.planning.plan import Plan, make_plan
+from jobsdk.runs.card import render
+from jobsdk.runs.folder import RunFolder
 
 STOPPED = "The process was terminated by the runtime due to failure in other processes on the node\n"
 ASSERT = """step 1

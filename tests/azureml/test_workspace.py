@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobsdk import JobsdkError
-from jobsdk.azureml.workspace import Workspace, from_config, from_mapping
+from jobsdk.compute.azureml.workspace import Workspace, from_config, from_mapping
 
 _CONTENT = {"subscription_id": "s", "resource_group": "g", "workspace_name": "w"}
 

@@ -16,7 +16,7 @@ from typing import Any
 from jobsdk.bootstrap.archive import command
 from jobsdk.bootstrap.system import procfs
 from jobsdk.job.command import CommandJob
-from jobsdk.plan import make_plan
+from jobsdk.planning.plan import make_plan
 
 PYTORCH = {"type": "pytorch", "processes": 2, "launcher": "direct"}
 #: Ranks of these tests end at once by SIGTERM, or never: only tests of the grace time itself need another one.

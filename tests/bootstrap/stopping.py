@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 from tests.bootstrap.runs import LocalRun, plan, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]

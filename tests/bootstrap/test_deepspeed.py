@@ -98,7 +98,7 @@ def test_the_training_after_the_search_has_its_own_exit_code(
 )
 def test_no_search_without_a_configuration(argv: list[str], says: str) -> None:
     with pytest.raises((deepspeed_tuner.TunerError, FileNotFoundError), match=says):
-        deepspeed_tuner.run("tune", argv)
+        deepspeed_tuner.run(["tune", *argv])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobsdk.bootstrap.spec import mlflow_store, paths
-from jobsdk.metrics import Point, last, read
+from jobsdk.runs.metrics import Point, last, read
 from tests.bootstrap.runs import PYTORCH, LocalRun, plan
 
 MPI = {"type": "mpi", "processes": 2, "launcher": "mpirun"}

@@ -149,7 +149,10 @@ def test_the_interface_is_the_one_whose_route_leads_there_and_on_the_machine_its
         "10.200.0.1": None,  # no route
         "127.0.0.1": "lo",
     }
-    code = "import sys; from jobsdk.bootstrap.system import network; print([network.interface_towards(a) for a in sys.argv[1:]])"
+    code = (
+        "import sys; from jobsdk.bootstrap.system import network; "
+        "print([network.interface_towards(a) for a in sys.argv[1:]])"
+    )
 
     done = subprocess.run([*namespace.split(), sys.executable, "-c", code, *expected], capture_output=True, text=True)
     assert done.stdout == f"{list(expected.values())}\n", done.stderr

@@ -158,7 +158,10 @@ def test_a_wrong_token_gets_nowhere(job: LocalRun, tmp_path: Path, monkeypatch: 
     control = json.loads((job.folder / "remote-shell/node-0/control.json").read_text())
     (tmp_path / "control.json").write_text(json.dumps({**control, "folder": str(tmp_path), "token": "00" * 32}))
     monkeypatch.setenv("JOBSDK_SHELL", str(tmp_path))
-    code = "import sys; from jobsdk.bootstrap.remote_shell import ssh as one; one._JOIN_TIMEOUT = 5.0; one.run(sys.argv[1:])"
+    code = (
+        "import sys; from jobsdk.bootstrap.remote_shell import ssh as one; "
+        "one._JOIN_TIMEOUT = 5.0; one.run(sys.argv[1:])"
+    )
     done = run(sys.executable, "-c", code, "node-1", "true")
     assert b"answered, but is not this job" in done.stderr
 

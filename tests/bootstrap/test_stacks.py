@@ -379,7 +379,9 @@ def test_from_the_archive_too(tmp_path: Path) -> None:
     archive, folder = tmp_path / "job.pyz", tmp_path / "run"
     archive.write_bytes(build())
     folder.mkdir()
-    code = "import sys; sys.path[0] = sys.argv[1]; from jobsdk_bootstrap import arming; arming.prepare(sys.argv[2])"
+    code = (
+        "import sys; sys.path[0] = sys.argv[1]; from jobsdk_bootstrap.hangs.arming import prepare; prepare(sys.argv[2])"
+    )
     for _ in range(2):  # as two nodes of one machine do
         subprocess.run([sys.executable, "-S", "-E", "-c", code, archive, folder], check=True)
     (written,) = Path(paths.armed(str(folder))).iterdir()

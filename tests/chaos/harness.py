@@ -17,11 +17,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsdk import card
 from jobsdk.bootstrap.archive import command
 from jobsdk.bootstrap.spec import ranks
 from jobsdk.bootstrap.system import network
-from jobsdk.runs import RunFolder
+from jobsdk.runs import card
+from jobsdk.runs.folder import RunFolder
 from tests.bootstrap.runs import LocalRun, events_in, plan, processes_of, wait_for
 from tests.chaos.fault import ANY, Fault
 

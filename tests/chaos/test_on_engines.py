@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobsdk import MLClient, PyTorchDistribution, card, command
+from jobsdk import MLClient, PyTorchDistribution, command
 from jobsdk.compute.kubernetes.compute import KubernetesCompute
 from jobsdk.compute.slurm.compute import SlurmCompute
-from jobsdk.runs import Pace
+from jobsdk.runs import card
+from jobsdk.runs.refresh import Pace
 from tests import engines
 from tests.bootstrap.runs import wait_for
 from tests.chaos.fault import Fault

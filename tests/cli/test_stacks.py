@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobsdk import MLClient
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from tests.bootstrap.runs import wait_for
 
 from .conftest import Jobsdk

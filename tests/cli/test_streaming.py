@@ -50,7 +50,7 @@ def test_what_is_written_while_it_is_being_cancelled_is_shown_and_once(work: Pat
         MLClient().jobs.create_or_update(command(command=text, grace_period=600), name="long")
     # Its own cancelling returns when the last line has been written, as it does on a machine that is slow.
     slow = (
-        "import sys, jobsdk.run as r; from jobsdk.cli import main; cancel = r.Run.cancel\n"
+        "import sys, jobsdk.client.run as r; from jobsdk.cli import main; cancel = r.Run.cancel\n"
         "def slowly(run): cancel(run); run.target.wait(run.folder, None)\n"
         "r.Run.cancel = slowly; sys.exit(main())"
     )

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jobsdk import MLClient, RayDistribution, command
-from jobsdk.job.findings import dotted
+from jobsdk.findings import dotted
 from jobsdk.job.resources import JobResourceConfiguration
-from jobsdk.plan import make_plan
+from jobsdk.planning.plan import make_plan
 
 _PLACE = "resources.properties."
 AZURE = {"type": "azureml", "subscription_id": "1", "resource_group": "g", "workspace_name": "w", "image": "i"}

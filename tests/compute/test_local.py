@@ -11,7 +11,7 @@ from jobsdk import MLClient, MpiDistribution
 from jobsdk import compute as computes
 from jobsdk.errors import ComputeError, ValidationError
 from jobsdk.job.command import CommandJob, command
-from jobsdk.plan import make_plan
+from jobsdk.planning.plan import make_plan
 
 
 def judged(job: CommandJob, **options: Any) -> dict[str, str]:

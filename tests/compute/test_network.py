@@ -13,8 +13,8 @@ from jobsdk import MLClient, MpiDistribution, PyTorchDistribution, command
 from jobsdk import compute as computes
 from jobsdk.bootstrap.distributions import open_mpi
 from jobsdk.compute import network
-from jobsdk.machines import known
-from jobsdk.plan import make_plan
+from jobsdk.job.machines import known
+from jobsdk.planning.plan import make_plan
 from tests.bootstrap.runs import LocalRun
 from tests.conftest import Mpi
 from tests.test_explain import as_pattern

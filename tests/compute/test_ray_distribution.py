@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from jobsdk import MLClient, RayDistribution, command
+from jobsdk.client.explain import explain
 from jobsdk.compute import job_rules
 from jobsdk.compute.slurm.compute import SlurmCompute
-from jobsdk.explain import explain
 from jobsdk.job.command import CommandJob
-from jobsdk.runs import Pace
+from jobsdk.runs.refresh import Pace
 from tests.bootstrap.runs import processes_of, wait_for
 from tests.compute.slurm.cluster import SlurmCluster
 

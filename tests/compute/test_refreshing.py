@@ -11,7 +11,7 @@ import pytest
 from jobsdk import MLClient
 from jobsdk.compute import refreshing
 from jobsdk.errors import ComputeError
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 
 
 class _Engine:

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from jobsdk.bootstrap.transport import stdout_relay
-from jobsdk.compute.relayed import Mirror
-from jobsdk.runs import RunFolder
+from jobsdk.compute.shipping.relayed import Mirror
+from jobsdk.runs.folder import RunFolder
 
 
 @pytest.fixture

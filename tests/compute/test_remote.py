@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from jobsdk import snapshot
 from jobsdk.bootstrap import archive
 from jobsdk.bootstrap.transport import pull
-from jobsdk.compute import remote
-from jobsdk.compute.remote import RemoteHost
+from jobsdk.compute.hosts import remote
+from jobsdk.compute.hosts.remote import RemoteHost
 from jobsdk.errors import ComputeError
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
+from jobsdk.snapshot import copy
 from tests.compute.ssh.sshd import Sshd, end_connections
 
 
@@ -207,8 +207,8 @@ def test_what_a_login_prints_is_passed_over(sshd: Sshd, home: Path, tmp_path: Pa
     (sshd.home("loud") / ".bashrc").write_text("echo welcome; echo to >&2\n")
     loud.write(str(tmp_path / "w"), {"a": b"1"})
     source = _code(tmp_path / "source")
-    place = loud.send_code(source, snapshot.fingerprint(source), str(tmp_path / "store"))
-    assert snapshot.fingerprint(Path(place)) == snapshot.fingerprint(source)
+    place = loud.send_code(source, copy.fingerprint(source), str(tmp_path / "store"))
+    assert copy.fingerprint(Path(place)) == copy.fingerprint(source)
     loud.fetch({str(tmp_path / "w"): tmp_path / "got"})
     run = RunFolder.create("r")
     _event(away, '{"t":1,"event":"started"}\n')
@@ -242,11 +242,11 @@ def host(request: pytest.FixtureRequest) -> Any:
 
 def test_code_arrives_as_a_snapshot_takes_it(host: RemoteHost, tmp_path: Path) -> None:
     source, store = _code(tmp_path / "source"), tmp_path / "store"
-    digest = snapshot.fingerprint(source)
+    digest = copy.fingerprint(source)
     place = Path(host.send_code(source, digest, str(store)))
     assert place == store / digest.replace(":", "-")
     assert [path.name for path in store.iterdir()] == [place.name], "nothing else is left"
-    assert snapshot.fingerprint(place) == digest
+    assert copy.fingerprint(place) == digest
     assert not (place / "cache").exists()
     assert os.access(place / "run.sh", os.X_OK)
     assert int((place / "run.sh").stat().st_mtime) == 1_600_000_000
@@ -262,7 +262,7 @@ def test_rsync_sends_it_where_both_ends_have_it_and_tar_elsewhere(
     there: RemoteHost, bare: RemoteHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = _code(tmp_path / "source")
-    digest = snapshot.fingerprint(source)
+    digest = copy.fingerprint(source)
     for host, other in ((there, "_send_tar"), (bare, "_rsync")):
         with monkeypatch.context() as patch:
             patch.setattr(RemoteHost, other, _never)
@@ -271,7 +271,7 @@ def test_rsync_sends_it_where_both_ends_have_it_and_tar_elsewhere(
 
 def test_unchanged_code_is_not_sent_again(host: RemoteHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, store = _code(tmp_path / "source"), str(tmp_path / "store")
-    digest = snapshot.fingerprint(source)
+    digest = copy.fingerprint(source)
     first = host.send_code(source, digest, store)
     monkeypatch.setattr(RemoteHost, "_rsync", _never)
     monkeypatch.setattr(RemoteHost, "_send_tar", _never)
@@ -281,19 +281,19 @@ def test_unchanged_code_is_not_sent_again(host: RemoteHost, tmp_path: Path, monk
 def test_code_that_has_changed_gets_a_place_of_its_own(host: RemoteHost, tmp_path: Path) -> None:
     """Also where size and time are the same: only what it holds counts."""
     source, store = _code(tmp_path / "source"), str(tmp_path / "store")
-    first = host.send_code(source, snapshot.fingerprint(source), store)
+    first = host.send_code(source, copy.fingerprint(source), store)
     (source / "run.sh").write_text("#!/bin/xx\n"[:10])
     os.utime(source / "run.sh", (1_600_000_000, 1_600_000_000))
-    digest = snapshot.fingerprint(source)
+    digest = copy.fingerprint(source)
     second = host.send_code(source, digest, store)
     assert first != second
-    assert snapshot.fingerprint(Path(second)) == digest
+    assert copy.fingerprint(Path(second)) == digest
 
 
 def test_code_that_changes_while_it_is_sent_is_named_by_what_arrived(host: RemoteHost, tmp_path: Path) -> None:
     source = _code(tmp_path / "source")
     place = host.send_code(source, "sha256:" + "0" * 64, str(tmp_path / "store"))
-    assert Path(place).name == snapshot.fingerprint(source).replace(":", "-")
+    assert Path(place).name == copy.fingerprint(source).replace(":", "-")
 
 
 def test_links_out_of_the_folder_are_followed(there: RemoteHost, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_links_out_of_the_folder_are_followed(there: RemoteHost, tmp_path: Path)
     outside.mkdir()
     (outside / "data").write_text("far")
     (source / "data").symlink_to(outside / "data")
-    digest = snapshot.fingerprint(source)
+    digest = copy.fingerprint(source)
     place = Path(there.send_code(source, digest, str(tmp_path / "store")))
     assert (place / "data").read_text() == "far"
     assert not (place / "data").is_symlink()
@@ -310,7 +310,7 @@ def test_links_out_of_the_folder_are_followed(there: RemoteHost, tmp_path: Path)
 
 def test_two_that_send_the_same_at_once(host: RemoteHost, tmp_path: Path) -> None:
     source, store = _code(tmp_path / "source"), tmp_path / "store"
-    digest = snapshot.fingerprint(source)
+    digest = copy.fingerprint(source)
     places: list[str] = []
     threads = [threading.Thread(target=lambda: places.append(host.send_code(source, digest, str(store)))) for _ in "12"]
     for thread in threads:

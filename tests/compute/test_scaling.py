@@ -10,7 +10,7 @@ import pytest
 
 from jobsdk import JobsdkError, MLClient, PyTorchDistribution, ScalingConfig, TorchConfig, command
 from jobsdk.bootstrap.spec import ranks
-from jobsdk.client import Submission
+from jobsdk.client.operations import Submission
 from jobsdk.compute.kubernetes import objects as kubernetes_objects
 from jobsdk.doctor import plan_preflight
 from jobsdk.errors import ComputeError

@@ -22,7 +22,7 @@ from jobsdk import (
 )
 from jobsdk.errors import JobsdkError
 from jobsdk.job.command import CommandJob
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 from tests.bootstrap.runs import wait_for
 
 GIVEN, TAKEN, SIGNED = "given-swordfish", "taken-swordfish", "signed-swordfish"

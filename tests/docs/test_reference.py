@@ -13,10 +13,11 @@ from types import ModuleType
 
 import pytest
 
-from jobsdk import command, meanings
+from jobsdk import command
+from jobsdk import reference as meanings
 from jobsdk.bootstrap.failures import known_errors
 from jobsdk.bootstrap.spec import exit_codes
-from jobsdk.client import MLClient
+from jobsdk.client.operations import MLClient
 from tests.docs.snippets import ROOT
 
 

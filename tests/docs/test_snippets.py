@@ -14,7 +14,7 @@ import yaml
 
 from jobsdk import ComputeError, ValidationError, load_job
 from jobsdk import compute as computes
-from jobsdk.job.findings import Finding
+from jobsdk.findings import Finding
 from tests.docs.snippets import (
     COMMANDS,
     PYTHON,

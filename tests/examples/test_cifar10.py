@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from jobsdk import MLClient, load_job
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from tests.bootstrap.runs import wait_for
 
 TORCH = pytest.mark.framework("torch")

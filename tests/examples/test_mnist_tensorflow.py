@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from jobsdk import CommandJob, MLClient, load_job
+from jobsdk.client.run import Run
 from jobsdk.errors import JobFailed
-from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
 
 TENSORFLOW = pytest.mark.framework("tensorflow")

@@ -117,7 +117,7 @@ def test_the_job_file_runs_as_it_is(spec: str, openmpi: Mpi) -> None:
 
 def test_the_submission_in_python_is_the_job_file(monkeypatch: pytest.MonkeyPatch) -> None:
     from jobsdk import load_job
-    from jobsdk.plan import make_plan
+    from jobsdk.planning.plan import make_plan
 
     monkeypatch.syspath_prepend(str(REPOSITORY / "src_examples"))
     import submit_mpi

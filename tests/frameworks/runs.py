@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsdk import JobFailed, MLClient, command
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 #: Nothing may be looked up on a network, and two cores are to serve four ranks.

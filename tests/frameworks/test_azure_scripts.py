@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobsdk import DeepSpeedDistribution, Input, MpiDistribution, Output, PyTorchDistribution, TensorFlowDistribution
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from tests.frameworks.runs import check_losses, found, run
 
 PARITY = pytest.mark.parity

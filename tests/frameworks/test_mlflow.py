@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jobsdk import MLClient, MpiDistribution, PyTorchDistribution, command
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from tests.frameworks.runs import check_losses, found, run, start, store_of
 
 MLFLOW = pytest.mark.framework("mlflow")

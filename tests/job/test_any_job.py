@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobsdk import CommandJob, load_job
-from jobsdk.job.findings import LIMIT
+from jobsdk.findings import LIMIT
 from jobsdk.job.schema import job_schema
 from jobsdk.job.yaml_file import read_job
 

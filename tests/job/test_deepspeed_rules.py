@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobsdk import DeepSpeedDistribution, MLClient, command, load_job
+from jobsdk.findings import Finding, dotted
 from jobsdk.job.deepspeed_rules import DATA, MICRO, SEQUENCE, STEPS, TOTAL, find_misfit
-from jobsdk.job.findings import Finding, dotted
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from jobsdk import MLClient, MpiDistribution, PyTorchDistribution, command
-from jobsdk.job.findings import Finding
-from jobsdk.job.machine_rules import findings
-from jobsdk.machines import known
-from jobsdk.plan import make_plan
+from jobsdk.findings import Finding
+from jobsdk.job.machines import known
+from jobsdk.planning.machine_rules import findings
+from jobsdk.planning.plan import make_plan
 
 
 def found(machine: str, processes: int, nodes: int = 1, **more: Any) -> list[Finding]:

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from jobsdk import CommandJob, Finding, Input, JobResourceConfiguration, Output, ValidationError, command
+from jobsdk.findings import dotted
 from jobsdk.job.distribution import DISTRIBUTIONS
-from jobsdk.job.findings import dotted
 from jobsdk.job.identity import IDENTITY
 from jobsdk.job.resources import CommandJobLimits
 from jobsdk.job.services import SERVICE

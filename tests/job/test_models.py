@@ -30,7 +30,7 @@ from jobsdk import (
     ValidationError,
     command,
 )
-from jobsdk.job.findings import dotted
+from jobsdk.findings import dotted
 
 
 def refused(make: Callable[[], object]) -> dict[str, str]:

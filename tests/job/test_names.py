@@ -11,7 +11,7 @@ import pytest
 import jobsdk
 from jobsdk import constants, entities
 from jobsdk.errors import JobFailed, JobsdkError, RunNotFound, ValidationError
-from jobsdk.job.findings import Finding
+from jobsdk.findings import Finding
 
 HEAVY = ["asyncio", "attr", "click", "difflib", "inspect", "json", "pathlib", "pathspec", "rich", "sqlite3", "yaml"]
 

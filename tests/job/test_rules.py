@@ -24,7 +24,7 @@ from jobsdk import (
     command,
     load_job,
 )
-from jobsdk.job.findings import dotted
+from jobsdk.findings import dotted
 from jobsdk.job.yaml_file import read_job
 
 

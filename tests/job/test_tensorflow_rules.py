@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobsdk import PyTorchDistribution, RayDistribution, TensorFlowDistribution, command
-from jobsdk.job.findings import LIMIT, dotted
+from jobsdk.findings import LIMIT, dotted
 
 MIRRORED = "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
 FIT = MIRRORED + "model.fit(data, epochs=3)\n"

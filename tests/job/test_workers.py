@@ -19,10 +19,10 @@ from jobsdk import (
 from jobsdk.bootstrap.distributions import contract
 from jobsdk.bootstrap.spec import facts as facts_
 from jobsdk.bootstrap.spec import ranks
-from jobsdk.job.findings import Finding
+from jobsdk.findings import Finding
+from jobsdk.job.machines import known
 from jobsdk.job.workers import Layout, Room, applied, described, lay_out
-from jobsdk.machines import known
-from jobsdk.plan import make_plan
+from jobsdk.planning.plan import make_plan
 
 EIGHT = Room("a node", gpus=8, cpus=96, memory=900 * 2**30)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobsdk import CommandJob, Environment, Finding, ValidationError, command, load_job
-from jobsdk.job.findings import dotted
+from jobsdk.findings import dotted
 from jobsdk.job.yaml_file import parse_override, read_environment, read_job
 
 FILES = sorted(Path(__file__).with_name("files").glob("*.yml"))

@@ -52,7 +52,7 @@ def test_an_interrupt_ends_the_showing_and_not_the_run(kernel: Kernel, go: Path,
         "import sys, threading, time, traceback\n"
         "def watch(thread=threading.get_ident()):\n"
         "    while not any(frame.f_code.co_name in ('follow', 'wait')\n"
-        "                  and frame.f_code.co_filename.endswith(('jobsdk/logs.py', 'jobsdk/runs.py'))\n"
+        "                  and frame.f_code.co_filename.endswith(('jobsdk/runs/logs.py', 'jobsdk/runs/folder.py'))\n"
         "                  for frame, _ in traceback.walk_stack(sys._current_frames()[thread])):\n"
         "        time.sleep(0.01)\n"
         "    print('inside')\n"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from jobsdk.bootstrap.agent import code
 from jobsdk.bootstrap.transport import ssh_files
-from jobsdk.compute.receiving import unpack
+from jobsdk.compute.hosts.receiving import unpack
 from tests.security.archives import DEVICE, FIFO, FILE, FOLDER, HARD, LINK, Member, packed, untouched
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk import MLClient, command, digests
-from jobsdk.listing import scan
-from jobsdk.snapshot import fingerprint, take
+from jobsdk import MLClient, command
+from jobsdk.snapshot import digests
+from jobsdk.snapshot.copy import fingerprint, take
+from jobsdk.snapshot.listing import scan
 
 PEM = "-----BEGIN {} KEY-----\nMC4CAQAwBQYDK2VwBCIEIHw\n-----END {} KEY-----\n"
 KEYS = {

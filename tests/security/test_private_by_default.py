@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk import MLClient, MpiDistribution, Output, PyTorchDistribution, command, digests, function
+from jobsdk import MLClient, MpiDistribution, Output, PyTorchDistribution, command, function
 from jobsdk import compute as computes
 from jobsdk.bootstrap.transport import ssh_files
 from jobsdk.errors import ComputeError
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
+from jobsdk.snapshot import digests
 
 OPEN = 0o077
 #: What the user's own program makes has the rights that its umask gives.

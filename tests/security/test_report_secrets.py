@@ -18,9 +18,10 @@ from jobsdk import MLClient, command
 from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.spec.secrets import SHORTEST
 from jobsdk.cli import main
-from jobsdk.recognition import keep_marks, mask_of
-from jobsdk.run import Run
-from jobsdk.runs import RunFolder, generate_name
+from jobsdk.client.run import Run
+from jobsdk.planning.recognition import keep_marks, mask_of
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.names import generate_name
 from jobsdk.views.report import document
 from tests.compute.ssh.sshd import Sshd, end_connections
 

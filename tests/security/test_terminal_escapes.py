@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from jobsdk import MLClient, command
 from jobsdk.bootstrap.spec import paths
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from jobsdk.terminal import Guard
 
 #: Text, tabs, ends of lines, carriage returns and colors.

@@ -16,8 +16,8 @@ from jobsdk import CommandJob, MLClient, PyTorchDistribution, command
 from jobsdk.bootstrap import archive
 from jobsdk.bootstrap.hangs import arming
 from jobsdk.bootstrap.spec import paths as layout
-from jobsdk.metrics import Point, last, read
-from jobsdk.run import Run
+from jobsdk.client.run import Run
+from jobsdk.runs.metrics import Point, last, read
 from tests.azureml.played import Played
 from tests.bootstrap.test_archive import interpreters
 from tests.compute.slurm.cluster import SlurmCluster
@@ -154,7 +154,9 @@ def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         return folder
     packed = folder / "job.pyz"
     packed.write_bytes(archive.build())
-    code = "import sys; sys.path[0] = sys.argv[1]; from jobsdk_bootstrap import arming; arming.prepare(sys.argv[2])"
+    code = (
+        "import sys; sys.path[0] = sys.argv[1]; from jobsdk_bootstrap.hangs.arming import prepare; prepare(sys.argv[2])"
+    )
     for _ in range(2):  # as two nodes that share it do
         subprocess.run([sys.executable, "-S", "-E", "-c", code, packed, folder], check=True)
     return folder

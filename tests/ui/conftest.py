@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from starlette.testclient import TestClient
 
 from jobsdk import MLClient, PyTorchDistribution, command
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from jobsdk.ui.server import application
 from tests import engines
 from tests.needs import needs

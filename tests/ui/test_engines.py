@@ -10,7 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from jobsdk.errors import ComputeError
-from jobsdk.runs import Pace, RunFolder
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.refresh import Pace
 from jobsdk.ui.listing import Listing
 from tests.bootstrap.runs import plan, wait_for
 

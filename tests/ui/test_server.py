@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 from tests.bootstrap.runs import wait_for
 
 from .conftest import EVIL, submit

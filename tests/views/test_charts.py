@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jobsdk.metrics import Point
+from jobsdk.runs.metrics import Point
 from jobsdk.views.charts import curve
 
 

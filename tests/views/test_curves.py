@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from jobsdk.metrics import Point
+from jobsdk.runs.metrics import Point
 from jobsdk.views.curves import Metrics
 
 METRICS = Metrics(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobsdk import MLClient, command
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from jobsdk.views import live
 from tests.bootstrap.runs import wait_for
 

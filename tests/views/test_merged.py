@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobsdk.bootstrap.spec import paths
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 from jobsdk.views import merged as merged_log
 from jobsdk.views.merged import MergedLog, label, shown
 from tests.bootstrap.runs import plan

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.views.ranks import STATES, Ranks, counted, layout_text
+from jobsdk.runs.ranks import STATES, Ranks, counted, layout_text
 from tests.bootstrap.runs import plan
 
 

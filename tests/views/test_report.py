@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsdk import MLClient, PyTorchDistribution, command
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from jobsdk.views.markup import Markup, tag, text
 from jobsdk.views.report import document
 
@@ -100,7 +100,7 @@ def test_no_secret_is_in_it(failed: Run) -> None:
 
 
 def test_a_run_that_has_only_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobsdk.runs import RunFolder
+    from jobsdk.runs.folder import RunFolder
 
     monkeypatch.setenv("JOBSDK_HOME", str(tmp_path))
     parsed(document(Run(RunFolder.create("bare"))))

@@ -48,12 +48,14 @@ def command(plan: Dict[str, Any], rendered: str) -> str:
     return "%s %s tuner %s %s" % (found[0], program, plan["distribution"]["autotuning"], rest.lstrip())
 
 
-def run(mode: str, argv: List[str]) -> int:
+def run(words: List[str]) -> int:
     """Search, and with the mode `run` train with what was found; returns that training's exit code.
+
+    `words`: the mode (tune or run), the script, and its arguments.
 
     Raises TunerError: the job's report says its text.
     """
-    argv = _split_options(argv)
+    mode, argv = words[0], _split_options(words[1:])
     place = _config_place(argv)
     with open(argv[place], encoding="utf-8-sig") as file:
         config = deepspeed.parse_config(file.read())

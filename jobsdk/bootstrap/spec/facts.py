@@ -6,7 +6,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 
 class Facts(NamedTuple):
-    """What is known only where the job runs; `jobsdk.explain` passes placeholders for what cannot be known before.
+    """What is known only where the job runs; `explain` passes placeholders for what cannot be known before.
 
     `addresses` and `ports` have one entry for each node: its address, and the free ports that it offers, one for
     each of its processes. `cores` and `gpus` describe one node: usable cores (or words for them), and the ids of the

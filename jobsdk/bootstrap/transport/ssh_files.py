@@ -1,4 +1,4 @@
-"""The other end of `jobsdk.compute.remote`: how files get to and from a machine that has nothing but Python.
+"""The other end of `jobsdk.compute.hosts.remote`: how files get to and from a machine that has nothing but Python.
 
 This file and `extraction` are sent along with each call and run by themselves, as `python3 -c ... OPERATION ARGUMENTS`
 with ARGUMENTS a JSON list; so they import nothing else of the bootstrap. What an operation returns follows MARK on
@@ -142,7 +142,7 @@ def _extract(archive: tarfile.TarFile, folder: str) -> None:
 
 
 def _digest(folder: str) -> str:
-    """The hash of a snapshot (`jobsdk.snapshot`) by what is in the folder now."""
+    """The hash of a snapshot (`jobsdk.snapshot.copy`) by what is in the folder now."""
     whole = hashlib.sha256()
     for path, full in sorted(_files(folder, "")):
         facts = os.lstat(full)

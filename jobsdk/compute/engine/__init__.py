@@ -18,13 +18,16 @@ from jobsdk.bootstrap.failures import fallback_report
 from jobsdk.bootstrap.spec import exit_codes, paths, plan_file
 from jobsdk.bootstrap.system import private, processes
 from jobsdk.compute.base import Compute, Spec, Warn
-from jobsdk.runs import Pace, RunFolder, adopt, locked, reap
+from jobsdk.home import locked
+from jobsdk.runs.children import adopt, reap
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.refresh import Pace
 
 if TYPE_CHECKING:
     from jobsdk.compute.engine.hold import Hold
     from jobsdk.job.command import CommandJob
-    from jobsdk.placement import Placement
-    from jobsdk.plan import Plan
+    from jobsdk.planning.placement import Placement
+    from jobsdk.planning.plan import Plan
 
 _DRIVER_LOG = "driver.log"
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from jobsdk.bootstrap.failures import fallback_report
 from jobsdk.bootstrap.spec import events, exit_codes, paths
 from jobsdk.bootstrap.transport.extraction import LeftOut, extract
-from jobsdk.compute import packing, parcel
 from jobsdk.compute.engine import node
-from jobsdk.compute.relayed import Mirror
-from jobsdk.listing import scan
-from jobsdk.runs import RunFolder
+from jobsdk.compute.shipping import packing, parcel
+from jobsdk.compute.shipping.relayed import Mirror
+from jobsdk.runs.folder import RunFolder
+from jobsdk.snapshot.listing import scan
 
 _EVERY = 0.1  # seconds between two looks at what a client has left in the folder
 

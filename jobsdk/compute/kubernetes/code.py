@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsdk import snapshot
-from jobsdk.compute import packing
-from jobsdk.compute.host import Host
+from jobsdk.compute.hosts.host import Host
 from jobsdk.compute.kubernetes.objects import CODE_FILE, CODE_HASH, CODE_PLACE
+from jobsdk.compute.shipping import packing
 from jobsdk.errors import ComputeError
-from jobsdk.listing import scan
+from jobsdk.snapshot import copy
+from jobsdk.snapshot.listing import scan
 
 #: Bytes of an archive that fit into a ConfigMap of at most 1 MiB, in base64 and beside the plan.
 INLINE = 700_000
@@ -46,7 +46,7 @@ def bring(source: Path, how: str, settings: Settings, folder_mode: int) -> Broug
     """Put the code where pods find it; `folder_mode` is for new folders of a volume.
 
     Code that is there already is not sent again. Raises JobsdkError."""
-    fingerprint = snapshot.fingerprint(source)
+    fingerprint = copy.fingerprint(source)
     facts = {"source": str(source), "hash": fingerprint}
     if how == "volume":
         volume = settings["code_volume"]

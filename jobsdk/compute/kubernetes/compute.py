@@ -10,24 +10,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.spec import plan_file
-from jobsdk.compute import job_rules, parcel
+from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.kubernetes import objects as made
 from jobsdk.compute.kubernetes import scaling as kubernetes_scaling
 from jobsdk.compute.kubernetes import settings as kubernetes_settings
+from jobsdk.compute.shipping import parcel
 from jobsdk.errors import ComputeError
+from jobsdk.findings import Finding, show
+from jobsdk.home import locked
 from jobsdk.job import workers
-from jobsdk.job.findings import Finding, show
-from jobsdk.runs import Pace, RunFolder, locked
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.refresh import Pace
 
 if TYPE_CHECKING:
     from jobsdk.compute.kubernetes.api import Api
     from jobsdk.compute.kubernetes.code import Brought
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.machines import Machine
     from jobsdk.job.workers import Layout, Room
-    from jobsdk.machines import Machine
-    from jobsdk.placement import Placement
-    from jobsdk.plan import Plan
+    from jobsdk.planning.placement import Placement
+    from jobsdk.planning.plan import Plan
 
 #: What submitting needs: (verb, resource, group, subresource).
 _RIGHTS = (

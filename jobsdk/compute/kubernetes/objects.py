@@ -12,8 +12,8 @@ from typing import Any
 from jobsdk.bootstrap.detect import kubernetes
 from jobsdk.bootstrap.spec import plan_file, ranks
 from jobsdk.bootstrap.spec import variables as variables_
-from jobsdk.compute import parcel
 from jobsdk.compute.kubernetes.settings import text as as_text
+from jobsdk.compute.shipping import parcel
 
 Object = dict[str, Any]
 Settings = Mapping[str, Any]

@@ -12,9 +12,9 @@ from jobsdk.bootstrap.failures import fallback_report
 from jobsdk.bootstrap.spec import events, exit_codes
 from jobsdk.compute.kubernetes.api import Api, Gone, Object
 from jobsdk.compute.kubernetes.objects import CONTAINER, LABEL
-from jobsdk.compute.relayed import Mirror
+from jobsdk.compute.shipping.relayed import Mirror
 from jobsdk.errors import ComputeError
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 
 _STATE = "kubernetes-state.json"
 _INDEX = "batch.kubernetes.io/job-completion-index"

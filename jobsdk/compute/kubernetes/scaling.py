@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from jobsdk.compute.kubernetes import settings as kubernetes_settings
-from jobsdk.job.findings import Finding, show
+from jobsdk.findings import Finding, show
 from jobsdk.job.scaling import ScalingConfig
 from jobsdk.job.workers import Layout
 

@@ -123,7 +123,7 @@ def text(value: Any) -> str:
 
 def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[tuple[str, str]]:
     """What is wrong: (setting, words)."""
-    from jobsdk.job.findings import no_setting_of_a_job
+    from jobsdk.findings import no_setting_of_a_job
 
     known = [name for name, setting in SETTINGS.items() if setting.of_job or not of_job]
     for name, value in settings.items():

@@ -21,17 +21,17 @@ from jobsdk.compute.ray import handover
 from jobsdk.compute.ray import settings as ray_settings
 from jobsdk.compute.settings import meanings
 from jobsdk.errors import ComputeError
+from jobsdk.findings import Finding, show
 from jobsdk.job import durations
-from jobsdk.job.findings import Finding, show
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobsdk.compute.engine.hold import Hold
     from jobsdk.compute.ray.jobs import Jobs
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Layout
-    from jobsdk.placement import Placement
-    from jobsdk.plan import Plan
+    from jobsdk.planning.placement import Placement
+    from jobsdk.planning.plan import Plan
 
 _HEEDED = (("resources", "properties", "ray"),)
 

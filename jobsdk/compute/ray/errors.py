@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobsdk.compute.engine import reaching
-from jobsdk.job.findings import shorten
+from jobsdk.findings import shorten
 
 _PATIENCE = 5.0  # seconds for a connection
 

@@ -21,10 +21,11 @@ from jobsdk.compute.engine.hold import Ended, Hold, foreign
 from jobsdk.compute.ray import handover
 from jobsdk.compute.ray import settings as ray_settings
 from jobsdk.errors import ComputeError
-from jobsdk.runs import RunFolder, locked
+from jobsdk.home import locked
+from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from jobsdk.plan import Plan
+    from jobsdk.planning.plan import Plan
 
 _PACKAGE = "jobsdk_ray"  # what travels, on the cluster: not a name that would hide jobsdk itself
 _TRAVELS = ("ray/entry.py", "ray/driver.py", "ray/node.py", "ray/placing.py", "engine/node.py")

@@ -12,7 +12,7 @@ from jobsdk.compute.settings import Setting, duration, mistakes_in
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
-    from jobsdk.plan import Plan
+    from jobsdk.planning.plan import Plan
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 #: Bytes of outputs that a submitted job may send back with its log.
@@ -78,7 +78,7 @@ def _strategy(value: Any) -> str:
 
 
 def _runtime_env(value: Any) -> str:
-    from jobsdk.job.findings import nearest
+    from jobsdk.findings import nearest
 
     wrong = _mapping(value)
     if wrong:

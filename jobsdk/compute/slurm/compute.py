@@ -14,29 +14,31 @@ from jobsdk.bootstrap.failures import fallback_report
 from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.spec import plan_file
 from jobsdk.bootstrap.system import private
-from jobsdk.compute import job_rules, parcel
+from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.environ import for_ranks
-from jobsdk.compute.host import Host
+from jobsdk.compute.hosts.host import Host
 from jobsdk.compute.settings import meanings
+from jobsdk.compute.shipping import parcel
 from jobsdk.compute.slurm import rules as slurm_rules
 from jobsdk.compute.slurm import scaling as slurm_scaling
 from jobsdk.compute.slurm import script as slurm_script
 from jobsdk.compute.slurm import settings as slurm_settings
 from jobsdk.compute.slurm import state as slurm_state
 from jobsdk.errors import ComputeError
+from jobsdk.home import home, locked, runs_folder
 from jobsdk.job import workers
 from jobsdk.job.paths import working_directory
-from jobsdk.runs import RunFolder, home, locked, runs_folder
+from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobsdk.compute.slurm.state import JobState, Verdict
+    from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
-    from jobsdk.job.findings import Finding
+    from jobsdk.job.machines import Machine
     from jobsdk.job.workers import Layout, Room
-    from jobsdk.machines import Machine
-    from jobsdk.placement import Placement
-    from jobsdk.plan import Plan
+    from jobsdk.planning.placement import Placement
+    from jobsdk.planning.plan import Plan
 
 _JOB = "slurm.json"  # in the run's folder here: the number of its job
 _TAIL = 12  # lines of Slurm's own output that are shown where nothing else says why
@@ -60,7 +62,7 @@ class SlurmCompute(Compute):
         """Where Slurm's commands are run."""
         if "login" not in self.settings:
             return Host(self.folder_mode)
-        from jobsdk.compute.remote import RemoteHost
+        from jobsdk.compute.hosts.remote import RemoteHost
 
         options = tuple(self.settings.get("ssh_options", ()))
         return RemoteHost(self.settings["login"], options, folder_mode=self.folder_mode)
@@ -129,12 +131,10 @@ class SlurmCompute(Compute):
         parts = parcel.make(run)
         files = {**parts.files, slurm_script.SCRIPT: spec["script"].encode(), slurm_script.LOG: b""}
         if spec["code"] is not None:
-            from jobsdk import snapshot
+            from jobsdk.snapshot import copy
 
             source = Path(spec["code"])
-            files[slurm_script.SOURCE] = host.send_code(
-                source, snapshot.fingerprint(source), spec["code_store"]
-            ).encode()
+            files[slurm_script.SOURCE] = host.send_code(source, copy.fingerprint(source), spec["code_store"]).encode()
         self._make_folder(run, run_dir)
         try:
             host.write(run_dir, files, private=parts.private)

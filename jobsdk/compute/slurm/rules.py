@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from jobsdk.compute import job_rules
 from jobsdk.compute.slurm import settings as slurm_settings
+from jobsdk.findings import Finding
 from jobsdk.job import durations
 from jobsdk.job.environment import Environment
-from jobsdk.job.findings import Finding
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
-    from jobsdk.plan import Plan
+    from jobsdk.planning.plan import Plan
 
 _PROPERTY = "slurm"
 _KILL_WAIT = 30  # seconds; Slurm's own default

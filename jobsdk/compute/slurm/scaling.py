@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from jobsdk.compute.slurm import settings as slurm_settings
-from jobsdk.job.findings import Finding
+from jobsdk.findings import Finding
 from jobsdk.job.scaling import ScalingConfig
 from jobsdk.job.workers import Layout
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jobsdk.bootstrap.spec import paths, ranks, variables
-from jobsdk.compute import parcel
+from jobsdk.compute.shipping import parcel
 from jobsdk.compute.slurm import settings as slurm_settings
 from jobsdk.job import durations
-from jobsdk.plan import Plan
+from jobsdk.planning.plan import Plan
 
 SCRIPT, LOG, SOURCE = "job.sbatch", "logs/slurm.log", "code.source"
 #: Seconds for what comes before a job's time begins to count and after it has ended, beside rendezvous and grace.

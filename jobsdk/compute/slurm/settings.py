@@ -83,8 +83,8 @@ def _accelerators(value: Any) -> str:
 
 
 def _preload(value: Any) -> str:
+    from jobsdk.findings import Report
     from jobsdk.job.command import PRELOAD
-    from jobsdk.job.findings import Report
 
     report = Report()
     PRELOAD.structure(value, ("preload",), report)

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from jobsdk.bootstrap.spec import exit_codes
-from jobsdk.compute.host import Host
+from jobsdk.compute.hosts.host import Host
 from jobsdk.errors import ComputeError
 
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}

@@ -18,16 +18,16 @@ from jobsdk.compute.engine import EngineCompute
 from jobsdk.compute.spark import rules as spark_rules
 from jobsdk.compute.spark import settings as spark_settings
 from jobsdk.errors import ComputeError
-from jobsdk.job.findings import Finding
+from jobsdk.findings import Finding
 
 if TYPE_CHECKING:
     from jobsdk.compute.engine.hold import Hold
     from jobsdk.compute.spark.stage import Needs, Stage
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.machines import Machine
     from jobsdk.job.workers import Room
-    from jobsdk.machines import Machine
-    from jobsdk.placement import Placement
-    from jobsdk.plan import Plan
+    from jobsdk.planning.placement import Placement
+    from jobsdk.planning.plan import Plan
 
 
 class SparkCompute(EngineCompute):

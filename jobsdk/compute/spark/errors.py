@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jobsdk.bootstrap.spec import exit_codes
 from jobsdk.compute.engine.hold import Ended
-from jobsdk.job.findings import shorten
+from jobsdk.findings import shorten
 
 
 class _Known(NamedTuple):

@@ -9,12 +9,12 @@ from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.spec import ranks
 from jobsdk.compute import job_rules
 from jobsdk.compute.spark import settings as spark_settings
-from jobsdk.job.findings import Finding, show
+from jobsdk.findings import Finding, show
 
 if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Layout
-    from jobsdk.plan import Plan
+    from jobsdk.planning.plan import Plan
 
 
 def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan, build_env: bool) -> list[Finding]:

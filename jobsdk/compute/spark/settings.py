@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from jobsdk.job.findings import show
+from jobsdk.findings import show
 
 SETTINGS: dict[str, str] = {
     "master": "the cluster: spark://HOST:7077, yarn, k8s://..., local[4]; not given: the session of this process",

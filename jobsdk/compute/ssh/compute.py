@@ -19,21 +19,21 @@ from jobsdk.bootstrap.spec import exit_codes, plan_file, ranks
 from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
-from jobsdk.compute.remote import RemoteHost, each, errors_of
+from jobsdk.compute.hosts.remote import RemoteHost, each, errors_of
 from jobsdk.compute.ssh.hosts import Entry, ask, entries
 from jobsdk.compute.ssh.start import MEMBERS, Member, Start, clock_difference
 from jobsdk.errors import ComputeError, JobsdkError
-from jobsdk.job.findings import Finding, show
-from jobsdk.runs import locked
+from jobsdk.findings import Finding, show
+from jobsdk.home import locked
 
 if TYPE_CHECKING:
-    from jobsdk.compute.receiving import Received
+    from jobsdk.compute.hosts.receiving import Received
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.machines import Machine
     from jobsdk.job.workers import Room
-    from jobsdk.machines import Machine
-    from jobsdk.placement import Placement
-    from jobsdk.plan import Plan
-    from jobsdk.runs import RunFolder
+    from jobsdk.planning.placement import Placement
+    from jobsdk.planning.plan import Plan
+    from jobsdk.runs.folder import RunFolder
 
 _FOLDER, _PYTHON = "~/.jobsdk", "python3"
 #: Below those that kernels give to outgoing connections; each run has a few of them for its control port.
@@ -263,7 +263,7 @@ class SshCompute(Compute):
     def fetch(self, run: RunFolder, names: Sequence[str]) -> dict[str, str]:
         """As Compute.fetch. Outputs of nodes with folders of their own are put together: where two have written a file
         of one name, node 0's keeps it, and that of node K becomes NAME.node-K."""
-        from jobsdk.compute.gathering import gather
+        from jobsdk.compute.hosts.gathering import gather
 
         members = [one for one in self._members(run) if one.leader == one.rank]
         plan = run.plan()

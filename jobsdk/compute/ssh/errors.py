@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jobsdk.compute.host import Answer
+from jobsdk.compute.hosts.host import Answer
 from jobsdk.errors import ComputeError
 
 #: What an interpreter that is too old begins its answer with.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jobsdk.bootstrap.agent import ssh_host as far_host
-from jobsdk.compute import parcel
-from jobsdk.compute.remote import RemoteHost
+from jobsdk.compute.hosts.remote import RemoteHost
+from jobsdk.compute.shipping import parcel
 from jobsdk.compute.ssh import errors as ssh_errors
 from jobsdk.errors import ComputeError
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
-from jobsdk.compute.host import Answer
+from jobsdk.compute.hosts.host import Answer
 from jobsdk.compute.ssh import errors as ssh_errors
 from jobsdk.errors import ComputeError
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from jobsdk.bootstrap.agent import ssh_host as far_host
 from jobsdk.bootstrap.spec import variables
 from jobsdk.bootstrap.transport import ssh_files
-from jobsdk.compute import parcel
-from jobsdk.compute.remote import RemoteHost, each
+from jobsdk.compute.hosts.remote import RemoteHost, each
+from jobsdk.compute.shipping import parcel
 from jobsdk.compute.ssh.hosts import Entry, addresses, ask
 from jobsdk.errors import ComputeError, JobsdkError
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 
 #: Bytes that must be free for the run's folder, beside its code: logs, and small outputs.
 _ROOM = 100 << 20
@@ -50,9 +50,9 @@ class Start:
         self._ask_all()
         code, digest = self._spec["code"], ""
         if code is not None:
-            from jobsdk import snapshot
+            from jobsdk.snapshot import copy
 
-            digest = snapshot.fingerprint(Path(code))
+            digest = copy.fingerprint(Path(code))
         try:
             self._find_leaders()
             places = self._send(code, digest)

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jobsdk import snapshot
 from jobsdk.bootstrap.failures import fallback_report
 from jobsdk.bootstrap.spec import exit_codes, paths
-from jobsdk.compute import job_rules, parcel
+from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
-from jobsdk.compute.host import Host
+from jobsdk.compute.hosts.host import Host
+from jobsdk.compute.shipping import parcel
 from jobsdk.errors import ComputeError
-from jobsdk.runs import Pace, RunFolder, locked
+from jobsdk.home import locked
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.refresh import Pace
+from jobsdk.snapshot import copy
 
 _GONE = "the worker that ran node 0 was killed, or its machine failed"
 
@@ -59,7 +62,7 @@ class SpoolCompute(Compute):
         code = run.path / "source"
         code.mkdir()
         if spec["code"] is not None:
-            for text in snapshot.take(Path(spec["code"]), code).listing.warnings:
+            for text in copy.take(Path(spec["code"]), code).listing.warnings:
                 warn(text)
         parts = parcel.make(run)  # the bootstrap, the plan, secrets, and a token that is new
         Host().write(str(run.path), parts.files, private=parts.private)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from jobsdk import CommandJob, ComputeError, Input, MLClient, RunExists, command
-from jobsdk.azureml import bringing, submission
-from jobsdk.azureml.connection import connect
-from jobsdk.azureml.failures import AzureError
-from jobsdk.azureml.workspace import Workspace
-from jobsdk.compute.azureml import AzureMlCompute
+from jobsdk.compute.azureml import bringing, submission
+from jobsdk.compute.azureml.compute import AzureMlCompute
+from jobsdk.compute.azureml.connection import connect
+from jobsdk.compute.azureml.failures import AzureError
+from jobsdk.compute.azureml.workspace import Workspace
 from jobsdk.emulator.process import Running
-from jobsdk.runs import runs_folder
+from jobsdk.home import runs_folder
 from tests.emulator import emulated
 
 EXPERIMENT = f"failures-{uuid.uuid4().hex[:8]}"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from jobsdk import CommandJob, Input, JobFailed, MLClient, Output, PyTorchDistribution, command
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from tests.compute import collectives
 from tests.compute.azureml import eventually
 from tests.emulator import emulated

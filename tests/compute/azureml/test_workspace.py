@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from jobsdk import JobFailed, MLClient, RunNotFound, command
-from jobsdk.azureml.connection import connect
-from jobsdk.azureml.workspace import Workspace
 from jobsdk.compute import type_of
-from jobsdk.compute.azureml import of_workspace
+from jobsdk.compute.azureml.compute import of_workspace
+from jobsdk.compute.azureml.connection import connect
+from jobsdk.compute.azureml.workspace import Workspace
 from jobsdk.emulator.process import Running
 from tests.emulator import emulated
 

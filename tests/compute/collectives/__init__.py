@@ -22,8 +22,8 @@ from jobsdk import (
     TensorFlowDistribution,
     command,
 )
+from jobsdk.client.run import Run
 from jobsdk.job.command import CommandJob
-from jobsdk.run import Run
 from tests.extensions import compiled
 from tests.test_explain import NOT_OURS, as_pattern
 

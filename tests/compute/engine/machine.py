@@ -11,10 +11,10 @@ from jobsdk.compute.base import Spec
 from jobsdk.compute.engine import EngineCompute
 from jobsdk.compute.engine.hold import Hold, foreign
 from jobsdk.compute.engine.node import HeldNode
+from jobsdk.findings import Finding
 from jobsdk.job.command import CommandJob
-from jobsdk.job.findings import Finding
-from jobsdk.placement import Placement
-from jobsdk.plan import Plan
+from jobsdk.planning.placement import Placement
+from jobsdk.planning.plan import Plan
 
 
 class MachineCompute(EngineCompute):

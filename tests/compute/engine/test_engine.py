@@ -12,9 +12,9 @@ import pytest
 from jobsdk import JobFailed, MLClient, PyTorchDistribution, command
 from jobsdk import compute as computes
 from jobsdk.bootstrap.system import processes
+from jobsdk.client.run import Run
 from jobsdk.compute import engine
-from jobsdk.run import Run
-from jobsdk.runs import RunFolder
+from jobsdk.runs.folder import RunFolder
 from tests.bootstrap.runs import wait_for
 from tests.compute.collectives import job
 

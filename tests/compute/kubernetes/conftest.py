@@ -11,7 +11,7 @@ import yaml
 
 from jobsdk.compute.kubernetes import run as kubernetes_run
 from jobsdk.compute.kubernetes.compute import KubernetesCompute
-from jobsdk.runs import Pace
+from jobsdk.runs.refresh import Pace
 from tests import engines
 from tests.compute.kubernetes import cluster as clusters
 from tests.compute.kubernetes.server import ApiServer

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from jobsdk import Input, MLClient, Output, PyTorchDistribution, command
-from jobsdk.client import Submission
+from jobsdk.client.operations import Submission
 from jobsdk.compute.kubernetes import objects as made
 from jobsdk.errors import ComputeError, ValidationError
 from jobsdk.job.command import CommandJob

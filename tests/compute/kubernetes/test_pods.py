@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from jobsdk import JobFailed, MLClient, Output, PyTorchDistribution, command
+from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes.api import Api, connect
-from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
 from tests.compute import collectives
 from tests.compute.kubernetes.cluster import Cluster

@@ -14,10 +14,10 @@ import pytest
 
 from jobsdk import MLClient, PyTorchDistribution, command
 from jobsdk.bootstrap.transport import stdout_relay
+from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes import objects as made
 from jobsdk.compute.kubernetes import run as kubernetes_run
 from jobsdk.errors import ComputeError
-from jobsdk.run import Run
 from tests.compute.kubernetes.conftest import Configure
 from tests.compute.kubernetes.server import ApiServer, Object
 

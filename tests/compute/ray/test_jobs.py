@@ -8,8 +8,8 @@ from typing import Any
 from jobsdk import command
 from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.compute.ray import jobs as ray_jobs
-from jobsdk.plan import make_plan
-from jobsdk.runs import RunFolder
+from jobsdk.planning.plan import make_plan
+from jobsdk.runs.folder import RunFolder
 
 
 class _Cluster:

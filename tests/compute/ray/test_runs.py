@@ -14,7 +14,7 @@ import pytest
 
 from jobsdk import ComputeError, MLClient, PyTorchDistribution, ScalingConfig, TorchConfig, command
 from jobsdk import compute as configured
-from jobsdk.run import Run
+from jobsdk.client.run import Run
 from tests.bootstrap.runs import wait_for
 from tests.compute.collectives import check, job
 from tests.compute.ray.cluster import FIRST, HEAD, THIRD, RayCluster

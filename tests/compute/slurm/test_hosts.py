@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jobsdk.client.run import Run
 from jobsdk.compute.slurm.compute import SlurmCompute
-from jobsdk.run import Run
-from jobsdk.runs import Pace
+from jobsdk.runs.refresh import Pace
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import wait_for
 from tests.compute import collectives

@@ -18,11 +18,13 @@ import pytest
 
 from jobsdk import JobFailed, MLClient, PyTorchDistribution, ScalingConfig, TorchConfig, command
 from jobsdk import compute as computes
-from jobsdk.compute.host import Host
+from jobsdk.client.run import Run
+from jobsdk.compute.hosts.host import Host
 from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.errors import ComputeError
-from jobsdk.run import Run
-from jobsdk.runs import Pace, RunFolder, State
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.refresh import Pace
+from jobsdk.runs.state import State
 from tests.bootstrap.runs import wait_for
 from tests.compute import collectives
 from tests.compute.slurm.cluster import SlurmCluster

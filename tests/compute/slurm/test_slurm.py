@@ -13,12 +13,12 @@ import pytest
 
 from jobsdk import Input, MLClient, Output, PyTorchDistribution, TensorFlowDistribution, command
 from jobsdk import compute as computes
-from jobsdk.compute.host import Answer, Host
+from jobsdk.compute.hosts.host import Answer, Host
 from jobsdk.compute.slurm import state as slurm_state
 from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.compute.slurm.state import JobState
 from jobsdk.errors import ComputeError, ValidationError
-from jobsdk.runs import State
+from jobsdk.runs.state import State
 
 
 def configure(**settings: Any) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jobsdk import JobFailed, MLClient, command
+from jobsdk.client.run import Run
 from jobsdk.errors import ComputeError
-from jobsdk.run import Run
 from tests.bootstrap.runs import wait_for
 from tests.compute.spark.cluster import LOOPBACK, opened
 

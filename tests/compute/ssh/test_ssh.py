@@ -19,13 +19,13 @@ import pytest
 from jobsdk import JobFailed, MLClient, Output, PyTorchDistribution, command
 from jobsdk import compute as computes
 from jobsdk.bootstrap.system import gpu_locks
-from jobsdk.compute.remote import RemoteHost
+from jobsdk.client.run import Run
+from jobsdk.compute.hosts.remote import RemoteHost
 from jobsdk.compute.ssh import compute as ssh_compute
 from jobsdk.compute.ssh.compute import SshCompute
 from jobsdk.compute.ssh.hosts import ask
 from jobsdk.errors import ComputeError, JobsdkError
-from jobsdk.run import Run
-from jobsdk.runs import Pace
+from jobsdk.runs.refresh import Pace
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.runs import wait_for
 from tests.compute import collectives

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobsdk.compute.slurm.compute import SlurmCompute
-from jobsdk.runs import Pace
+from jobsdk.runs.refresh import Pace
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.functions.computes import check
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobsdk.compute.ssh.compute import SshCompute
-from jobsdk.runs import Pace
+from jobsdk.runs.refresh import Pace
 from tests.compute.conftest import sshd as sshd
 from tests.compute.ssh.sshd import Sshd, end_connections
 from tests.functions.computes import check

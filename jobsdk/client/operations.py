@@ -1,0 +1,488 @@
+"""The client: `MLClient().jobs` submits jobs and finds their runs again, with the names that Azure ML's client has."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jobsdk import compute as computes
+from jobsdk.client.results import Cancellation, Validation
+from jobsdk.client.run import CHANGEABLE, Run
+from jobsdk.client.submission import Draft, Submission
+from jobsdk.errors import ComputeError, JobsdkError, RunExists, RunNotFound, ValidationError
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.names import generate_name
+
+if TYPE_CHECKING:
+    from jobsdk.compute.azureml.workspace import Workspace
+    from jobsdk.compute.base import Compute
+    from jobsdk.findings import Finding
+    from jobsdk.functions import FunctionJob
+    from jobsdk.job.command import CommandJob
+    from jobsdk.runs.logs import Sink
+    from jobsdk.runs.metrics import Table
+
+Warn = Callable[[str], None]
+#: How many jobs of a workspace are taken into a list that says nothing of its length.
+_MOST = 100
+
+
+class JobOperations:
+    """What can be done with jobs and their runs. Runs are named, or given as `Run`.
+
+    Every operation on a run raises RunNotFound if there is none of that name. With a `workspace` of Azure ML its
+    computes can be named as those of computes.yml are, and its jobs are found, whoever submitted them.
+    """
+
+    def __init__(self, workspace: Workspace | None = None) -> None:
+        self._workspace = workspace
+
+    # -- submitting ----------------------------------------------------------------------------------------------
+
+    def create_or_update(
+        self,
+        job: CommandJob | FunctionJob | Run,
+        *,
+        name: str | None = None,
+        compute: str | Compute | None = None,
+        build_env: bool = False,
+        in_place: bool = False,
+        strict: bool = False,
+        refuse_outside_links: bool = False,
+        warn: Warn | None = None,
+    ) -> Run:
+        """Submit a job and return its run at once; the run goes on without this process.
+
+        `name` and `compute` (its name, or the compute itself) take the place of the job's own. `build_env` builds the
+        job's environment where the compute does not by itself; `in_place` runs in the code folder instead of a private
+        copy of it, where the compute can. With `refuse_outside_links` a symbolic link that leads out of the code folder
+        is an error; without it the link is followed, with a warning. `warn` receives each warning; by default they go
+        to the logger `jobsdk`. The job itself is not changed. Given a `Run`, its tags, properties, description and
+        display name are kept.
+
+        Raises ValidationError before anything is written, ComputeError, RunExists.
+        """
+        if isinstance(job, Run):
+            return self._update(job)
+        compiled = self.compile(
+            job, name=name, compute=compute, build_env=build_env, in_place=in_place, strict=strict,
+            refuse_outside_links=refuse_outside_links,
+        )  # fmt: skip
+        return self.submit(compiled, warn or getattr(job, "options", {}).get("warn") or _log)
+
+    def compile(
+        self,
+        job: CommandJob | FunctionJob,
+        *,
+        name: str | None = None,
+        compute: str | Compute | None = None,
+        build_env: bool = False,
+        in_place: bool = False,
+        strict: bool = False,
+        refuse_outside_links: bool = False,
+    ) -> Submission:
+        """What `create_or_update` would submit. Writes nothing but the call of a function, needs no network. Raises as
+        it does."""
+        from jobsdk.job.command import CommandJob
+
+        if not isinstance(job, CommandJob):
+            own = getattr(job, "options", {})  # those that a function's job was made with
+            build_env, strict = build_env or own.get("build_env", False), strict or own.get("strict", False)
+            in_place = in_place or own.get("in_place", False)
+            refuse_outside_links = refuse_outside_links or own.get("refuse_outside_links", False)
+            source = getattr(job, "code", None)
+            job = _job_of_function(job, in_place)
+        else:
+            source = None
+        job = copy.deepcopy(job)
+        if name is not None:
+            job.name = name
+        if compute is not None:
+            job.compute = compute if isinstance(compute, str) else compute.name
+        if source is None and job.code is not None:
+            source = job.resolve(job.code)
+
+        def resolve(name: str | None) -> Compute:
+            return self._resolve(name) if compute is None or isinstance(compute, str) else compute
+
+        name = job.name or generate_name()
+        draft = Draft(job, name=name, resolve=resolve, strict=strict, build_env=build_env)
+        submission = draft.submission(in_place=in_place)
+        if source is None or in_place:
+            return submission
+        refuse = refuse_outside_links or submission.compute.settings.get("refuse_outside_links", False)
+        of_code = job.located(_judge_code(Path(source), refuse))
+        if any(one.is_error for one in of_code):
+            raise ValidationError(of_code)
+        return submission._replace(findings=(*submission.findings, *of_code))
+
+    def submit(self, compiled: Submission, warn: Warn) -> Run:
+        """Start what `compile` gave. Raises JobsdkError, also for a secret that is not set here."""
+        from jobsdk.bootstrap.spec import plan_file
+        from jobsdk.client import records
+        from jobsdk.planning.recognition import keep_marks
+        from jobsdk.planning.secrets import complete
+
+        hidden = complete(compiled.secrets, compiled.plan["secrets"], os.environ)
+        said: list[str] = []
+
+        def tell(text: str) -> None:
+            said.append(text)
+            warn(text)
+
+        for finding in compiled.warnings:
+            tell(str(finding).replace("warning: ", "", 1))
+        compiled.compute.prepare(compiled.spec, tell)
+        try:
+            folder = RunFolder.create(compiled.name, compiled.compute.folder_mode)
+        except RunExists:
+            known = RunFolder.find(compiled.name)
+            if compiled.compute.is_same(compiled.spec, known):
+                return Run(known)
+            raise
+        try:
+            folder.write_json("plan.json", compiled.plan)
+            if hidden:
+                plan_file.write_secrets(str(folder.path), hidden)
+            keep_marks(folder, hidden, os.environ)
+            folder.write_json("native.json", compiled.native)
+            folder.write_private("compute.json", compiled.compute.settings)
+            folder.write_json("run.json", records.facts(compiled))
+            folder.append_event("submitted", by=os.getpid())
+            compiled.compute.submit(compiled.spec, folder, tell)
+        except BaseException:
+            import shutil
+
+            from jobsdk.bootstrap.system import processes
+
+            processes.kill_run(str(folder.path))  # an interrupt may come when it has been started already
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+        for text in said:
+            folder.append_event("warning", message=text, told=True)
+        records.note(folder, compiled.job)  # while the job starts already
+        return Run(folder)
+
+    def _update(self, run: Run) -> Run:
+        from jobsdk.runs.history import History
+
+        before = run.folder.facts()
+        fields = {field: getattr(run, field) for field in CHANGEABLE}
+        changes = {field: value for field, value in fields.items() if value != before.get(field)}
+        if changes:
+            run.target.change(run.folder, changes)
+        run.folder.update_facts(fields)
+        History().record(run.folder)
+        return Run(run.folder)
+
+    def validate(self, job: CommandJob | FunctionJob, *, strict: bool = False) -> Validation:
+        """Everything that is wrong or doubtful about a job, and what its compute makes of it, without network."""
+        from jobsdk.job.command import CommandJob
+
+        if not isinstance(job, CommandJob):
+            job = _job_of_function(job, job.options.get("in_place", False))
+        try:
+            draft = Draft(job, name=job.name or "run", resolve=self._resolve, strict=strict)
+        except ValidationError as error:
+            return Validation(error.findings)  # the compute would only repeat it
+        return Validation((*draft.of_job, *draft.of_compute))
+
+    # -- finding -------------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Run:
+        """The run of a name; one of the client's workspace that was not submitted from here, too."""
+        if self._workspace is None:
+            return Run(RunFolder.find(name))
+        try:
+            return Run(RunFolder.find(name))
+        except RunNotFound:
+            from jobsdk.compute.azureml.compute import of_workspace
+
+            return Run(of_workspace(self._workspace, None).bring(name))
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        tag: str | None = None,
+        experiment: str | None = None,
+        compute: str | None = None,
+        max_results: int | None = None,
+        list_view_type: str = "ActiveOnly",
+    ) -> list[Run]:
+        """The runs that fit all that is given, the newest first.
+
+        `tag` is `key` or `key=value`; `list_view_type` is ActiveOnly, ArchivedOnly or All. Of a workspace of Azure ML,
+        the client's or that of `compute`, the newest runs that were submitted elsewhere are among them, at most
+        `max_results` or else 100. Raises ValueError for a status or view that there is not.
+        """
+        from jobsdk.compute.refreshing import refresh
+        from jobsdk.runs.history import History
+        from jobsdk.runs.state import TERMINAL
+
+        views = {"activeonly": False, "archivedonly": True, "all": None}
+        view = getattr(list_view_type, "value", list_view_type).replace("_", "").lower()
+        if view not in views:
+            raise ValueError(f"there is no list_view_type {list_view_type!r}; there are ActiveOnly, ArchivedOnly, All")
+        self._bring(compute, max_results, status=status, tag=tag, experiment=experiment, archived=views[view])
+        known = History().list(compute=compute, experiment=experiment, archived=views[view])
+        for name, why in refresh(RunFolder.find(row["name"]) for row in known if row["status"] not in TERMINAL).items():
+            _log(f"compute {name}: {why}")
+        rows = History().list(
+            status=status,
+            tag=tag,
+            experiment=experiment,
+            compute=compute,
+            archived=views[view],
+            max_results=max_results,
+        )
+        return [Run(RunFolder.find(row["name"])) for row in rows]
+
+    def _resolve(self, name: str | None) -> Compute:
+        """The compute of a job: one that is configured, else of the workspace, if the client has one."""
+        if self._workspace is None:
+            return computes.resolve(name)
+        found = computes.configuration()
+        bare = name.removeprefix("azureml:") if name else None
+        if bare in found.computes or (bare is None and found.default_file is not None):
+            return computes.resolve(name, found)
+        from jobsdk.compute.azureml.compute import of_workspace
+
+        return of_workspace(self._workspace, bare)
+
+    def _bring(self, compute: str | None, most: int | None, **wanted: Any) -> None:
+        """Make folders of the runs of a workspace that are asked for and not known here."""
+        if compute is None and self._workspace is None:
+            return
+        try:
+            target = self._resolve(compute)
+        except ComputeError:  # one that was configured once, or whose type is not installed
+            return
+        if target.type != "azureml" and compute is not None:
+            return
+        from jobsdk.compute.azureml.compute import AzureMlCompute, of_workspace
+
+        if compute is None and self._workspace is not None:
+            target = of_workspace(self._workspace, None)
+        assert isinstance(target, AzureMlCompute)
+        try:
+            target.bring_all(most or _MOST, is_of_target=compute is not None, **wanted)
+        except ComputeError as error:
+            _log(f"compute {target.name}: {error}")
+
+    # -- following -----------------------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        name: str | Run,
+        *,
+        ranks: str | int | Iterable[int] | None = None,
+        tail: int | None = None,
+        out: Sink | None = None,
+    ) -> Run:
+        """Show what the ranks of a run write, until its end; see `Run.stream`. Raises JobFailed if it failed."""
+        return self._run(name).stream(ranks=ranks, tail=tail, out=out)
+
+    def logs(
+        self,
+        name: str | Run,
+        *,
+        ranks: str | int | Iterable[int] | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+        out: Sink | None = None,
+    ) -> None:
+        """Show what the ranks of a run have written; see `Run.logs`."""
+        self._run(name).logs(ranks=ranks, tail=tail, follow=follow, out=out)
+
+    def wait(self, name: str | Run, timeout: float | None = None) -> Run:
+        """Wait for a run's end, however it is. Raises TimeoutError after `timeout` seconds."""
+        return self._run(name).wait(timeout)
+
+    def metrics(self, name: str | Run) -> Table:
+        """The metrics of a run: a row for each point that a process reported, or logged with MLflow.
+
+        It is a sequence of (metric, step, value, time, rank), prints a line for each metric, and has `to_pandas()`.
+        """
+        from jobsdk.runs.metrics import Table
+
+        run = self._run(name)
+        run.state()  # brings in what has been written elsewhere
+        return Table(run.metrics)
+
+    def stacks(self, name: str | Run) -> dict[str, Any]:
+        """Where the ranks of a run are now; see `Run.stacks`."""
+        return self._run(name).stacks()
+
+    # -- changing ------------------------------------------------------------------------------------------------
+
+    def cancel(self, name: str | Run) -> Run:
+        """Ask that a run be ended; returns at once."""
+        return self._run(name).cancel()
+
+    def begin_cancel(self, name: str | Run) -> Cancellation:
+        """Ask that a run be ended; the result's `result()` waits for its end."""
+        return Cancellation(self.cancel(name))
+
+    def archive(self, name: str | Run) -> Run:
+        """Leave a run out of lists."""
+        return self._archive(name, True)
+
+    def restore(self, name: str | Run) -> Run:
+        """Take an archived run into lists again."""
+        return self._archive(name, False)
+
+    def _archive(self, name: str | Run, archived: bool) -> Run:
+        run = self._run(name)
+        if run.archived != archived:
+            run.target.change(run.folder, {"archived": archived})
+        run.folder.update_facts({"archived": archived})
+        return self._update(Run(run.folder))
+
+    def download(
+        self,
+        name: str | Run,
+        *,
+        download_path: str | os.PathLike[str] = ".",
+        output_name: str | None = None,
+        all: bool = False,
+        warn: Warn | None = None,
+    ) -> Path:
+        """Copy what an ended run has left to `download_path`, and return that folder.
+
+        The default is `artifacts/`: the logs, and what the script wrote to ./outputs. `output_name` takes one named
+        output instead, `all` all of them as well, to `named-outputs/<name>/`, as Azure ML lays them out. Links that
+        stay inside an output are kept; other links and special files are left out, and `warn` gets one warning that
+        names them; without it the logger `jobsdk` does. Raises JobsdkError if the run has not ended or has no such
+        output.
+        """
+        from jobsdk.client.download import download
+
+        run = self._run(name)
+        state = run.state()
+        if not state.is_terminal:
+            raise JobsdkError(f"run {run.name} is {state.status}: only a run that has ended can be downloaded")
+        return download(run.folder, run.target, Path(download_path), output_name, all, warn or _log)
+
+    def _run(self, name: str | Run) -> Run:
+        return name if isinstance(name, Run) else self.get(name)
+
+
+class MLClient:
+    """The entry to runs: `MLClient().jobs`.
+
+    Without arguments to those on this machine and on the computes of computes.yml. With a workspace of Azure ML, named
+    as for azure-ai-ml's client, its computes can be named in jobs as well, and its jobs are found. `credential` is any
+    of azure-identity's; without one it is DefaultAzureCredential. Nothing is asked before it is needed.
+    """
+
+    def __init__(
+        self,
+        credential: Any = None,
+        subscription_id: str | None = None,
+        resource_group_name: str | None = None,
+        workspace_name: str | None = None,
+        *,
+        show_progress: bool | None = None,
+        enable_telemetry: bool | None = None,
+    ) -> None:
+        """`show_progress` and `enable_telemetry`, azure-ai-ml's, have no effect: there is neither here."""
+        names = (subscription_id, resource_group_name, workspace_name)
+        if not any(name is not None for name in (credential, *names)):
+            self.jobs = JobOperations()
+            return
+        if not all(isinstance(name, str) and name for name in names):
+            raise JobsdkError(
+                "a workspace has three names, each a text: subscription_id, resource_group_name, workspace_name. "
+                "Fix: give all three, or MLClient.from_config(), or MLClient() for what computes.yml names"
+            )
+        from jobsdk.compute.azureml.workspace import Workspace
+
+        self._workspace = Workspace(*map(str, names))
+        if credential is not None:
+            from jobsdk.compute.azureml.connection import use
+
+            use(self._workspace, credential)
+        self.jobs = JobOperations(self._workspace)
+
+    @classmethod
+    def from_config(
+        cls,
+        credential: Any = None,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        file_name: str | None = None,
+    ) -> MLClient:
+        """A client of the workspace of a config.json: `path`, or in that folder, else here or above.
+
+        Raises JobsdkError if there is none, or one that names no workspace.
+        """
+        from jobsdk.compute.azureml.workspace import from_config
+
+        return cls(credential, *from_config(path, file_name))
+
+    @property
+    def subscription_id(self) -> str | None:
+        """The subscription of the client's workspace."""
+        return self._workspace.subscription_id if self._workspace else None
+
+    @property
+    def resource_group_name(self) -> str | None:
+        """The resource group of the client's workspace."""
+        return self._workspace.resource_group if self._workspace else None
+
+    @property
+    def workspace_name(self) -> str | None:
+        """The client's workspace."""
+        return self._workspace.workspace_name if self._workspace else None
+
+    _workspace: Workspace | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"jobsdk has no MLClient().{name}. Fix: MLClient() runs jobs with its .jobs")
+
+    def create_or_update(
+        self, job: CommandJob | FunctionJob | Run, *, name: str | None = None, compute: str | None = None
+    ) -> Run:
+        """Submit a job, or keep the changes of a run; see `JobOperations.create_or_update`."""
+        return self.jobs.create_or_update(job, name=name, compute=compute)
+
+
+def _judge_code(source: Path, refuse_outside_links: bool) -> list[Finding]:
+    """What the user should know of the files that are sent as code; links that are to be refused are an error."""
+    from jobsdk.findings import Finding
+    from jobsdk.snapshot.listing import scan
+
+    try:
+        listing = scan(source)
+    except JobsdkError:
+        return []  # said when it is to be copied
+    found = [Finding("warning", ("code",), text) for text in listing.warnings]
+    if listing.outside and refuse_outside_links:
+        fix = "copy what they lead to into the folder, or leave the links out with .amlignore"
+        found.append(Finding("error", ("code",), f"{listing.words_on_outside}", fix))
+    elif listing.outside:
+        fix = "leave them out with .amlignore, or refuse them with refuse_outside_links"
+        found.append(Finding("warning", ("code",), f"{listing.words_on_outside}; they are followed", fix))
+    return found
+
+
+def _job_of_function(job: object, in_place: bool) -> CommandJob:
+    """The job that calls a function. Raises JobsdkError for anything else."""
+    from jobsdk.functions import FunctionJob
+
+    if isinstance(job, FunctionJob):
+        return job.job(in_place=in_place)
+    raise JobsdkError(
+        f"only a job can be submitted, not an object of type {type(job).__name__}. "
+        "Fix: make one with command(...), function(...) or load_job(...)"
+    )
+
+
+def _log(text: str) -> None:
+    import logging
+
+    logging.getLogger("jobsdk").warning("%s", text)

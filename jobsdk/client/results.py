@@ -1,0 +1,53 @@
+"""What the client's operations give besides runs: findings, a cancellation under way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from jobsdk.client.run import Run
+    from jobsdk.findings import Finding
+
+
+class Validation(NamedTuple):
+    """The result of `jobs.validate`: everything that was found."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the job can be submitted."""
+        return not any(finding.is_error for finding in self.findings)
+
+    @property
+    def error_messages(self) -> dict[str, str]:
+        """The errors: field -> message."""
+        from jobsdk.findings import dotted
+
+        return {dotted(finding.path): finding.message for finding in self.findings if finding.is_error}
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.findings)) or "no findings: the job is valid"
+
+
+class Cancellation:
+    """A cancellation under way, as Azure ML's `begin_cancel` gives one."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return self._run.state().is_terminal
+
+    def status(self) -> str:
+        """The run's status."""
+        return self._run.status
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the run's end. Raises TimeoutError after `timeout` seconds."""
+        self._run.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> None:
+        """The same as `wait`: Azure ML's gives nothing either."""
+        self.wait(timeout)

@@ -1,0 +1,348 @@
+"""A run as the client hands it out: live, and usable from any process."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import datetime
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobsdk import compute as computes
+from jobsdk.errors import ComputeError, JobFailed
+from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.state import State
+from jobsdk.terminal import Guard, guarded
+
+if TYPE_CHECKING:
+    from jobsdk.compute.base import Compute
+    from jobsdk.job.kinds import Items
+    from jobsdk.runs.logs import Shown, Sink
+    from jobsdk.views.curves import Metrics
+
+#: What of a run can be changed after its submission.
+CHANGEABLE = ("display_name", "description", "tags", "properties")
+
+
+class CreationContext(NamedTuple):
+    """When the run was submitted."""
+
+    created_at: datetime.datetime
+    created_by: str | None = None
+
+
+class Run:
+    """One execution of a job.
+
+    `status`, `exit_code`, `report` and `outputs` are read anew at each use. `display_name`, `description`, `tags` and
+    `properties` can be changed, and are kept by `MLClient().jobs.create_or_update(run)`.
+    """
+
+    type = "command"
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.name = folder.name
+        facts = folder.facts()
+        self.display_name: str = facts.get("display_name") or folder.name
+        self.description: str | None = facts.get("description")
+        self.tags: dict[str, Any] = dict(facts.get("tags") or {})
+        self.properties: dict[str, Any] = dict(facts.get("properties") or {})
+        self.experiment_name: str | None = facts.get("experiment")
+        self.compute: str = facts.get("compute") or computes.LOCAL
+        self.command: str | None = facts.get("command")
+        self.distribution: str | None = facts.get("distribution")
+        self.nodes: int | None = facts.get("nodes")
+        self.processes: int | None = facts.get("processes")
+        self.archived = bool(facts.get("archived"))
+        created = datetime.datetime.fromtimestamp(facts.get("created") or 0.0, datetime.timezone.utc)
+        self.creation_context = CreationContext(created)
+
+    def __repr__(self) -> str:
+        return f"Run(name={self.name!r}, status={self.status!r}, compute={self.compute!r})"
+
+    def _ipython_display_(self) -> None:
+        """In a notebook, while it runs: a card that goes on by itself."""
+        from jobsdk.notebook import is_notebook
+
+        if not is_notebook() or self.folder.recorded_state().is_terminal:
+            raise NotImplementedError  # by which IPython goes on with what it has else: the next method, or repr()
+        from jobsdk.views import live
+
+        live.show(self)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from jobsdk.views.live import LiveCard
+
+        return LiveCard(self).data()[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.folder.path == other.folder.path
+
+    def __hash__(self) -> int:
+        return hash(self.folder.path)
+
+    @property
+    def studio_url(self) -> str | None:
+        """Its page in Azure ML's studio; None for a run elsewhere."""
+        url: str | None = self._place().get("studio_url")
+        return url
+
+    @property
+    def services(self) -> dict[str, Any]:
+        """The services that Azure ML has started beside the job, as mappings with endpoint, status, port."""
+        return dict(self._place().get("services") or {})
+
+    def _place(self) -> dict[str, Any]:
+        """What is known of it where it is, besides what all runs have."""
+        return self.folder.read_json("azureml.json")
+
+    # -- how it goes ---------------------------------------------------------------------------------------------
+
+    @property
+    def target(self) -> Compute:
+        """The compute that it runs on."""
+        return computes.of_run(self.folder)
+
+    def state(self) -> State:
+        """How far it is; a run whose supervisor was killed is found out here."""
+        try:
+            target = self.target
+        except ComputeError:  # its type is not installed any more, or does not take its settings any more
+            return self.folder.recorded_state()
+        return target.status(self.folder)
+
+    @property
+    def status(self) -> str:
+        """Queued, Preparing, Starting, Running, CancelRequested; or how it ended: see `jobsdk.runs.folder.TERMINAL`."""
+        return self.state().status
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code of the rank that failed first (a signal n gives 128 + n), 0 on success, None before the end."""
+        return self.state().exit_code
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """How it ended, with the cause; empty before."""
+        return self.folder.report()
+
+    @property
+    def metrics(self) -> Metrics:
+        """What its processes reported, or logged with MLflow: the points of each metric as (step, value, time, rank),
+        those of all ranks.
+
+        `jobsdk.runs.metrics.last` of them is the metric's value. What went to a user's own tracking server is not here.
+        """
+        from jobsdk.runs import metrics
+        from jobsdk.views.curves import Metrics
+
+        return Metrics(metrics.read(self.name, str(self.folder.path)))
+
+    @property
+    def outputs(self) -> Items:
+        """The named outputs: `run.outputs.model.path` is a path that another job can take as an input.
+
+        `default` is what the script wrote to ./outputs.
+        """
+        from jobsdk.findings import Report
+        from jobsdk.job.io import OUTPUTS
+
+        given = self.folder.plan().get("outputs", {})
+        try:
+            paths = self.target.outputs(self.folder)
+        except ComputeError:  # as in `state`
+            paths = {}
+        values = {"default": {"path": str(self.folder.path / "outputs" / "default")}}
+        values.update({name: {"type": given[name]["type"], "path": path} for name, path in paths.items()})
+        outputs: Items = OUTPUTS.structure(values, ("outputs",), Report())
+        return outputs
+
+    @property
+    def inputs(self) -> Items:
+        """The inputs as they were submitted, local paths absolute."""
+        from jobsdk.findings import Report
+        from jobsdk.job.io import INPUTS
+
+        values: dict[str, Any] = {}
+        for name, given in self.folder.plan().get("inputs", {}).items():
+            fields = {"type": given.get("type"), "path": given.get("uri"), "mode": given.get("mode")}
+            values[name] = given["literal"] if "literal" in given else {k: v for k, v in fields.items() if v}
+        inputs: Items = INPUTS.structure(values, ("inputs",), Report())
+        return inputs
+
+    # -- what can be done with it --------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None) -> Run:
+        """Wait for the end, however it is. Raises TimeoutError after `timeout` seconds.
+
+        Ctrl-C, or a notebook's interrupt, ends the waiting and not the run, here as in `result` and `stream`.
+        """
+        with self._left_to_itself():
+            self.target.wait(self.folder, timeout)
+        self._index()
+        return self
+
+    def done(self) -> bool:
+        """Whether it has ended, however it has."""
+        return self.state().is_terminal
+
+    def result(self, timeout: float | None = None, *, all_ranks: bool = False, trusted: bool = True) -> Any:
+        """Wait for the end. The run itself, or of a function what rank 0 returned; with `all_ranks` a list of what all
+        ranks did. Plain data comes as JSON, anything else as a pickle, which can run code when it is read: with
+        `trusted=False` none is.
+
+        Raises JobFailed unless the run has completed, TimeoutError after `timeout` seconds; of a function what the rank
+        that failed first has raised, with its traceback there as the cause. With `trusted=False` that is a JobFailed
+        with the same cause, and a value that is a pickle raises JobsdkError.
+        """
+        self.wait(timeout)
+        if not self.is_of_function:
+            self._raise_failure(("Completed",))
+            return self
+        from jobsdk.functions import outcome
+
+        error = self.exception(trusted=trusted)
+        if error is not None:
+            raise error
+        if not all_ranks:
+            return outcome.value(self.folder, 0, trusted)
+        from jobsdk.bootstrap.spec.ranks import world_size
+
+        return [outcome.value(self.folder, rank, trusted) for rank in range(world_size(self.folder.plan()))]
+
+    def exception(self, timeout: float | None = None, *, trusted: bool = True) -> BaseException | None:
+        """Wait for the end; what `result` would raise of a run that failed, None if it has completed."""
+        self.wait(timeout)
+        if self.report.get("status") == "Completed":
+            return None
+        failure = self._failure()
+        if not self.is_of_function:
+            return failure
+        from jobsdk.functions import outcome
+
+        return outcome.exception(self.folder, failure, trusted)
+
+    @property
+    def is_of_function(self) -> bool:
+        """Whether the run calls a Python function, whose value `result` gives."""
+        from jobsdk.functions.outcome import PROPERTY
+
+        return PROPERTY in self.properties
+
+    def stream(
+        self,
+        *,
+        ranks: str | int | Iterable[int] | None = None,
+        tail: int | None = None,
+        out: Sink | None = None,
+    ) -> Run:
+        """Show what the ranks write, until the end; `ranks` as in "0,3-5" or "last", `tail` lines of each first.
+
+        `out` takes bytes; without it they go to stdout. Raises JobFailed if the job failed, with the rank that failed
+        first, its node and its last traceback; ValueError for ranks that there are not.
+        """
+        with self._left_to_itself():
+            self.logs(ranks=ranks, tail=tail, out=out, follow=True)
+        self._index()
+        self._raise_failure(("Completed", "Canceled"))
+        return self
+
+    def logs(
+        self,
+        *,
+        ranks: str | int | Iterable[int] | None = None,
+        tail: int | None = None,
+        out: Sink | None = None,
+        follow: bool = False,
+        shown: Shown | None = None,
+    ) -> None:
+        """Show what the ranks have written so far, or with `follow` until the end; see `stream`.
+
+        A call with the same `shown` as one that was interrupted goes on where that one stopped.
+        """
+        from jobsdk.runs.logs import View
+
+        terminal = out is None and sys.stdout.isatty()
+        colour = terminal and not os.environ.get("NO_COLOR")
+        sys.stdout.flush()  # what was printed before stays before
+        sink = out or _stdout()
+        view = View(ranks, tail, terminal, colour, self._say, settled=isinstance(sink, _TextSink), shown=shown)
+        self.target.logs(self.folder, sink, view, follow=follow)
+
+    def stacks(self, timeout: float = 20.0) -> dict[str, Any]:
+        """Where the ranks are now; they go on undisturbed.
+
+        `groups` has lines such as `7 ranks in all_reduce at train.py:88 (ranks 0-5, 7)`, `ranks` the Python stacks
+        of every process of each rank. Raises JobsdkError if the run has ended, or does not answer within `timeout`
+        seconds.
+        """
+        from jobsdk.client.stacks import ask
+
+        return ask(self.folder, self.target, timeout)
+
+    def cancel(self) -> Run:
+        """Ask that the run be ended; returns at once. A run that has ended stays as it is."""
+        self.target.cancel(self.folder, f"pid {os.getpid()}")
+        return self
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _left_to_itself(self) -> Iterator[None]:
+        """Who is interrupted while following the run is told that it goes on, and how to end it."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            from jobsdk.notebook import show_briefly
+
+            if not self.state().is_terminal:
+                again, end = f"jobsdk job stream {self.name}", f"jobsdk job cancel {self.name}"
+                self._say(f"the run goes on: {again}, or .stream(), shows it again; {end}, or .cancel(), ends it")
+            show_briefly(interrupt)
+            raise
+
+    def _say(self, text: str) -> None:
+        print(f"{self.name}: {text}", file=guarded(sys.stderr))
+
+    def _index(self) -> None:
+        from jobsdk.runs.history import History
+
+        History().record(self.folder)
+
+    def _raise_failure(self, fine: tuple[str, ...]) -> None:
+        if self.report.get("status", "Lost") not in fine:
+            raise self._failure()
+
+    def _failure(self) -> JobFailed:
+        from jobsdk.runs.card import text
+
+        report = self.report
+        return JobFailed(text(report, self.name), report)
+
+
+def _stdout() -> Sink:
+    """Python's stdout for bytes. Under PYTHONUNBUFFERED it may write less than it is given; ours does not."""
+    buffer: Any = getattr(sys.stdout, "buffer", None)
+    if buffer is not None and sys.stdout.isatty():
+        return Guard(buffer, sys.stdout.encoding or "utf-8")
+    if isinstance(buffer, io.RawIOBase):
+        return open(buffer.fileno(), "wb", closefd=False)
+    return buffer or _TextSink()
+
+
+class _TextSink:
+    """stdout where it takes text only, as in a notebook."""
+
+    def __init__(self) -> None:
+        # A very long line comes in pieces, which may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, data: bytes, /) -> None:
+        sys.stdout.write(self._decoder.decode(data))
+
+    def flush(self) -> None:
+        sys.stdout.flush()

@@ -1,0 +1,139 @@
+"""The layout of the package: which part may import which, read from the syntax tree of every file.
+
+Imports inside functions and imports for type checkers count like all others: what a reader has to follow is the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: The parts of jobsdk, top first. A part imports those on lines below its own; parts of one line do not import each
+#: other. `jobsdk/__init__.py` only names what is public, and stands above all.
+LAYERS = """
+    __main__
+    cli
+    emulator ui
+    views
+    doctor reference
+    entities constants
+    compat
+    functions
+    client
+    compute
+    planning
+    runs
+    snapshot
+    job
+    home
+    findings
+    errors
+    terminal notebook
+    train
+    bootstrap
+"""
+#: The same for the packages of the bootstrap.
+BOOTSTRAP_LAYERS = """
+    __main__ archive
+    main
+    agent
+    coordinator
+    remote_shell preflight hangs transport detect
+    launchers
+    distributions failures control
+    spec
+    system
+"""
+#: Imports that run upwards, with the reason. None may be added.
+UPWARD = {
+    ("errors", "findings"): "a ValidationError carries findings, and findings raise it",
+    ("job", "client"): "CommandJob.explain() is a convenience: it imports the client when it is called",
+    ("job", "views"): "a job shows itself in a notebook",
+    ("client", "views"): "a run shows itself in a notebook",
+    ("client", "functions"): "client.create_or_update takes a decorated function; Run.result() loads what one returned",
+}
+#: Code on the way of a job that asks for a type by its name, by what is searched for. These numbers may only fall.
+CEILINGS = {
+    r"""\["distribution"\]\["type"\]|\["distribution"\]\.get\("type"\)|distribution\.type\b""": 25,
+    r"""\btype [!=]= "azureml\"""": 2,
+}
+
+
+class Import(NamedTuple):
+    """That `file` imports from `part`."""
+
+    own: str
+    part: str
+    file: Path
+
+
+def _layers(text: str) -> dict[str, int]:
+    lines = text.split("\n")
+    return {name: -number for number, line in enumerate(lines) for name in line.split()}
+
+
+def _modules_of(node: ast.AST, package: list[str]) -> Iterator[list[str]]:
+    """The modules that an import names, each as the parts of its dotted name."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name.split(".") for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = package[: len(package) - node.level + 1] if node.level else []
+        base = base + (node.module or "").split(".") if node.module else base
+        yield from ([*base, alias.name] for alias in node.names)
+
+
+def imports(top: Path) -> Iterator[Import]:
+    """Those between the parts of the package in the folder `top`: its modules and packages."""
+    prefix = list(top.relative_to(ROOT).parts)
+    for file in sorted(top.rglob("*.py")):
+        words = list(file.relative_to(ROOT).with_suffix("").parts)
+        package = words[:-1]
+        own = words[len(prefix)]
+        if own == "__init__":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            for module in _modules_of(node, package):
+                if module[: len(prefix)] != prefix or len(module) == len(prefix):
+                    continue
+                part = module[len(prefix)]
+                is_name = not (top / part).is_dir() and not (top / f"{part}.py").is_file()
+                if part != own and not is_name:
+                    yield Import(own, part, file.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(
+    ("folder", "layers", "upward"),
+    [("jobsdk", LAYERS, UPWARD), ("jobsdk/bootstrap", BOOTSTRAP_LAYERS, {})],
+    ids=["jobsdk", "bootstrap"],
+)
+def test_imports_go_downwards(folder: str, layers: str, upward: dict[tuple[str, str], str]) -> None:
+    levels = _layers(layers)
+    found = list(imports(ROOT / folder))
+    parts = {path.stem for path in (ROOT / folder).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert parts - {"__init__"} == set(levels), "every part has a layer"
+    wrong = [
+        f"{one.file} imports {one.part}"
+        for one in found
+        if levels[one.part] >= levels[one.own] and (one.own, one.part) not in upward
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert set(upward) <= {(one.own, one.part) for one in found}, "an import that is gone stands in the list"
+
+
+@pytest.mark.parametrize(("pattern", "ceiling"), CEILINGS.items())
+def test_types_are_not_asked_for_by_name(pattern: str, ceiling: int) -> None:
+    places = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in sorted((ROOT / "jobsdk").rglob("*.py"))
+        if "emulator" not in file.parts and "azureml" not in file.parts
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+    assert len(places) == ceiling, "\n".join(places)
