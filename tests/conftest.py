@@ -22,6 +22,7 @@ from jobsdk.bootstrap.system import procfs
 from tests import engines
 from tests.bootstrap.runs import carrying
 from tests.extensions import compiled
+from tests.leftovers import SessionFolder
 from tests.needs import (  # noqa: F401 - pytest's hooks
     needs,
     pytest_collection_modifyitems,
@@ -160,7 +161,9 @@ def require_deepspeed() -> str:
     return _beside_python("deepspeed")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # not one of xdist's workers
+        config.pluginmanager.register(SessionFolder())
     # A shell starts background commands with SIGINT ignored, and what we start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
