@@ -97,8 +97,8 @@ def test_a_home_that_cannot_hold_an_index_can_be_listed(home: Path) -> None:
 
 _WRITER = """
 import os, sys, time
-from jobsdk.history import History
-from jobsdk.runs import RunFolder
+from jobsdk.runs.history import History
+from jobsdk.runs.folder import RunFolder
 for number in range(20):
     run = RunFolder.create(f"w{sys.argv[1]}-{number}")
     run.write_json("run.json", {"created": time.time(), "submitter_pid": os.getpid()})

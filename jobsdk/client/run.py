@@ -117,7 +117,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """Queued, Preparing, Starting, Running, CancelRequested; or how it ended: see `jobsdk.runs.folder.TERMINAL`."""
+        """Queued, Preparing, Starting, Running, CancelRequested; or how it ended: see `jobsdk.runs.state.TERMINAL`."""
         return self.state().status
 
     @property

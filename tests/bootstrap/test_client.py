@@ -244,8 +244,8 @@ def test_the_exchange_with_the_least_round_trip_counts() -> None:
 
 _PROGRAM = """
 import json, sys, time
-from jobsdk.bootstrap.client import ControlClient
-from jobsdk.bootstrap.loop import Loop
+from jobsdk.bootstrap.control.client import ControlClient
+from jobsdk.bootstrap.control.loop import Loop
 
 def tell():
     trip = min(member._clock._samples)[0]

@@ -21,7 +21,7 @@ from . import node as ray_node
 from . import placing as ray_placing
 
 NAMESPACE = "jobsdk"  # of the actor of node 0, where it has a name
-CANCELED, LOST, NOT_STARTED, PREEMPTED, KILLED = 130, 125, 126, 143, 137  # as in `jobsdk.bootstrap.exits`
+CANCELED, LOST, NOT_STARTED, PREEMPTED, KILLED = 130, 125, 126, 143, 137  # as in `jobsdk.bootstrap.spec.exit_codes`
 _LOOK = 1  # whole seconds, as Ray counts them, between two looks at whether the group has its place
 _READ = 1.0  # seconds that a node waits for something to say before it says that there is nothing
 _PATIENCE = 30.0  # seconds that other nodes have, beside heartbeat and grace, when one is lost; that a call may take
