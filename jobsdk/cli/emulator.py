@@ -70,6 +70,12 @@ _OPTIONS = (
     click.option(
         "--jobs", "at_once", type=click.IntRange(1), default=4, show_default=True, help="Jobs that run at once."
     ),
+    click.option(
+        "--python",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="PATH",
+        help="The Python of jobs, in an environment that has what they import.  [default: the emulator's own]",
+    ),
     click.option(_WORKSPACE[0], metavar="ID", help="What its one workspace is called: all three, or none."),
     click.option(_WORKSPACE[1], metavar="NAME"),
     click.option(_WORKSPACE[2], metavar="NAME"),
@@ -108,6 +114,7 @@ def start(
     faults: tuple[dict[str, Any], ...],
     mapped: dict[str, Path],
     at_once: int,
+    python: Path | None,
     subscription_id: str | None,
     resource_group: str | None,
     workspace_name: str | None,
@@ -154,6 +161,7 @@ def start(
             faults=faults,
             at_once=at_once,
             mapped=mapped,
+            python=python,
         ).run(ready, until_eof=until_eof)
 
 
@@ -189,6 +197,7 @@ def run(
     faults: tuple[dict[str, Any], ...],
     mapped: dict[str, Path],
     at_once: int,
+    python: Path | None,
     subscription_id: str | None,
     resource_group: str | None,
     workspace_name: str | None,
@@ -213,6 +222,8 @@ def run(
     options = ["--azurite", os.path.abspath(blobs.find(azurite)), "--latency", str(latency), "--jobs", str(at_once)]
     for fault in faults:
         options += ["--fault", json.dumps(fault)]
+    if python is not None:
+        options += ["--python", os.path.abspath(python)]
     for uri, path in mapped.items():
         options += ["--map", f"{uri}={path}"]
     for option, name in zip(_WORKSPACE, names, strict=False):

@@ -42,6 +42,7 @@ class Emulator:
         faults: Sequence[Mapping[str, Any]] = (),
         at_once: int = AT_ONCE,
         mapped: Mapping[str, Path] | None = None,
+        python: Path | None = None,
     ) -> None:
         self._folder = folder
         self._azurite = azurite
@@ -49,6 +50,7 @@ class Emulator:
         self._latency = latency
         self._at_once = at_once
         self._mapped = dict(mapped or {})
+        self._python = python
         self._faults = Faults()
         for fault in faults:
             self._faults.add(fault)
@@ -76,7 +78,7 @@ class Emulator:
             storage = Storage(own, blobs.port, files.authority)
             for container in own.containers.values():
                 storage.make(container)
-            runner = Runner(folder / "jobs", own, store, storage, self._at_once, self._mapped)
+            runner = Runner(folder / "jobs", own, store, storage, self._at_once, self._mapped, self._python)
             runner.bury()
             login = Login(own)
             routes = [

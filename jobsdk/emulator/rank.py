@@ -60,6 +60,8 @@ def as_azure(environ: dict[str, str], job: dict[str, Any], here: str) -> dict[st
     own.update(job["variables"])
     fixed = _FIXED.get(distribution or "", ())
     own.update((name, value) for name, value in job["environment"].items() if name not in fixed)
+    if job["programs"]:
+        own["PATH"] = job["programs"] + os.pathsep + own["PATH"]
     return own
 
 

@@ -44,8 +44,10 @@ class Runner:
         storage: Storage,
         at_once: int,
         mapped: Mapping[str, Path],
+        python: Path | None = None,
     ) -> None:
         self._mapped = mapped
+        self._python = python
         self._folder = folder
         self._settings = settings
         self._store = store
@@ -145,6 +147,7 @@ class Runner:
         words = folder / "azure.json"
         content = {
             "command": job.rendered(paths),
+            "programs": str(self._python.absolute().parent) if self._python is not None else "",
             "distribution": job.distribution,
             "environment": job.variables,
             "variables": {**self._variables(name), "AZ_BATCHAI_JOB_TEMP": str(folder / "tmp"), **_named(paths)},

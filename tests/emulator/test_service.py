@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import threading
 import time
 import urllib.error
@@ -246,6 +247,16 @@ def test_public_data_comes_from_where_it_is_mapped_to(tmp_path: Path) -> None:
                 "https://management.azure.com", "https://eastus.api.azureml.ms/history/v1.0"
             )
             assert says in client.ask("GET", f"{base}/runs/{name}/details")[1]["error"]["error"]["message"]
+
+
+@pytest.mark.engine("azurite")
+def test_jobs_have_the_python_that_is_given(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(sys.executable)
+    with emulated("--python", str(tmp_path / "bin/python")) as running:
+        client = Client(running)
+        assert client.put_job("own", f"test $(command -v python) = {tmp_path}/bin/python")[0] == 201
+        assert client.ended("own") == "Completed"
 
 
 def test_an_input_that_is_not_there_fails_the_job(client: Client) -> None:
