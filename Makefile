@@ -2,14 +2,14 @@
 # make check  ruff, mypy and the quick tests: without engines, heavy frameworks and tests that take seconds; 3 minutes
 # make test   ruff, mypy and all tests; those whose engine is missing are skipped (scripts/install-engines.sh)
 # make parity the tests that `make test` leaves out, unless JOBSDK_PARITY=1: they run PySpark's TorchDistributor, Ray
-#             Train, torchrun and the like beside ours. What is expected of ours is tested without the peer in `make test`
+#             Train, torchrun and the like beside ours, or a slow framework on an engine when `make test` covers each alone
 # make audit  bandit on the package's code, pip-audit on the packages it uses (AUDIT_ARGS="--require-service")
 # make docs   the tables of docs/reference anew, and the documentation site in site/; a warning is an error
 # make chaos  every fault of tests/chaos three times at random moments (CHAOS_ARGS="--rounds 1 --seed 7"): 10 minutes
 # make bench  all benchmarks, and docs/benchmarks.md from them: 12 minutes on an otherwise idle machine
 #
 # demo, check and test make .venv on their own, bench makes .venv-bench. PYTHON=python3.12 picks the interpreter for a new one.
-# PYTEST_ARGS goes to the pytest of `make test`: many tests wait rather than work, so three files run at a time.
+# PYTEST_ARGS goes to the pytest of `make test`: many tests wait rather than work, so four files run at a time.
 # CHECK_ARGS goes to that of `make check`.
 # PIP_ARGS goes to pip; for a torch without CUDA, a tenth of the size:
 # PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -17,7 +17,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
-PYTEST_ARGS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
+PYTEST_ARGS ?= --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CHECK_ARGS ?= --numprocesses 2 --dist worksteal
 CHAOS_ARGS ?= --rounds 3
 AUDIT_ARGS ?=

@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 bare=$(mktemp -d)
+chmod 755 "$bare" # tests look for programs as other users too
 trap 'rm -rf "$bare"' EXIT
 link() {
     local program path
@@ -14,7 +15,7 @@ link() {
         ln -s "$path" "$bare/$program"
     done
 }
-link sh bash dash git python3 make grep sed gawk awk mawk tar gzip find xargs ps hostname setsid flock mount umount unshare
+link sh bash dash git python3 make grep sed gawk awk mawk tar gzip find xargs ps hostname setsid flock mount umount unshare nsenter
 while read -r program; do link "${program##*/}"; done < <(dpkg --listfiles coreutils | grep -E '^(/usr)?/bin/[a-z]')
 
 export JOBSDK_WITHOUT_ENGINES=1 JOBSDK_ENGINES="$bare/none" PATH="$bare" PYTHONDONTWRITEBYTECODE=

@@ -141,6 +141,7 @@ def test_nothing_is_left_when_mpirun_is_killed(start: Callable[..., ClusterRun],
     assert codes[0] == codes[1] != 0
 
 
+@pytest.mark.parity
 def test_the_autotuner_searches_and_trains_on_both_hosts(
     start: Callable[..., ClusterRun], require_deepspeed: str, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def namespace() -> Iterator[str]:
     holder.wait()
 
 
+@pytest.mark.engine("network")
 def test_the_interface_is_the_one_whose_route_leads_there_and_on_the_machine_itself_the_one_that_has_it(
     namespace: str,
 ) -> None:

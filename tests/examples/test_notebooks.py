@@ -80,7 +80,9 @@ def check(notebook: Notebook) -> None:
     assert "\x1b[" not in printed.replace("\\x1b", "\x1b")
 
 
-@pytest.fixture(params=["local", pytest.param("gpu-cluster", marks=pytest.mark.engine("azurite"))])
+@pytest.fixture(
+    params=["local", pytest.param("gpu-cluster", marks=[pytest.mark.engine("azurite"), pytest.mark.parity])]
+)
 def compute(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """What stands in the cell that says where the job runs: this machine, or Azure ML as the emulator has it."""
     if request.param == "local":

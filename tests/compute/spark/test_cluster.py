@@ -98,9 +98,7 @@ def test_ranks_are_without_jobsdk_and_have_what_was_added_to_the_session(session
     module = tmp_path / "added_module.py"
     module.write_text("word = 'added'\n")
     session.sparkContext.addPyFile(str(module))
-    script = (
-        "import added_module, importlib.util as u; print(added_module.word, u.find_spec('jobsdk.client'))"
-    )
+    script = "import added_module, importlib.util as u; print(added_module.word, u.find_spec('jobsdk.client'))"
     run = submit(f'python -c "{script}"; echo "$OMP_NUM_THREADS"; echo "$RANK" > outputs/$RANK.txt')
     run.result(200)
     assert logs(run) == dict.fromkeys(range(4), "added None\n1\n")
