@@ -16,8 +16,8 @@ from jobsdk.compute import network
 from jobsdk.job.machines import known
 from jobsdk.planning.plan import make_plan
 from tests.bootstrap.runs import LocalRun
+from tests.client.test_explain import as_pattern
 from tests.conftest import Mpi
-from tests.test_explain import as_pattern
 
 WHOLE = {
     "interface": "lo", "ib_devices": ["mlx5_0", "mlx5_1"], "gdr": False, "mtu": 4096,

@@ -15,7 +15,7 @@ import pytest
 
 from jobsdk.train import TrainError, get_context
 from jobsdk.train.context import of
-from tests.bootstrap.test_azureml import MPI, PYTORCH
+from tests.bootstrap.detect.test_azureml import MPI, PYTORCH
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.conftest import Mpi
 

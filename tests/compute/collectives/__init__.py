@@ -24,8 +24,8 @@ from jobsdk import (
 )
 from jobsdk.client.run import Run
 from jobsdk.job.command import CommandJob
+from tests.client.test_explain import NOT_OURS, as_pattern
 from tests.extensions import compiled
-from tests.test_explain import NOT_OURS, as_pattern
 
 #: Two processes a node; TensorFlow has one.
 DISTRIBUTIONS: dict[str, Any] = {

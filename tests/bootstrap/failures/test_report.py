@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsdk.bootstrap.failures import report
-
-from .runs import plan
+from tests.bootstrap.runs import plan
 
 PLAN = plan("train", nodes=2)  # four ranks
 

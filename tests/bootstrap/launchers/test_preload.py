@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from jobsdk.bootstrap.archive import build
 from jobsdk.bootstrap.launchers import preload
-
-from .runs import PYTORCH, LocalRun, plan, processes_of
+from tests.bootstrap.runs import PYTORCH, LocalRun, plan, processes_of
 
 #: Notes in a file that it was imported, and by how many.
 HEAVY = "import os\nwith open(os.environ['IMPORTS'], 'a') as file:\n    file.write('%d\\n' % os.getpid())\n"
@@ -251,7 +250,7 @@ def test_a_sitecustomize_of_the_users_own_has_its_turn(tmp_path: Path) -> None:
         "train.py": "import sys, sitecustomize\nprint(sys.mine > 0, sitecustomize.__file__, sys.path)",
     }
     path = str(tmp_path / "shared")
-    shutil.copytree(Path(__file__).parent, path)  # any folder that is there
+    shutil.copytree(Path(__file__).parents[1], path)  # any folder that is there
     for name in ("usual", "forked"):
         (tmp_path / name).mkdir()
     usual = Preloaded(tmp_path / "usual", "python train.py", files, [], PYTHONPATH=f"{path}:site")

@@ -28,7 +28,7 @@ from jobsdk import (
 from jobsdk.train import Checkpoint
 
 TORCH = pytest.mark.framework("torch")
-PAGE = Path(__file__).parent.parent / "docs" / "ray-train.md"
+PAGE = Path(__file__).parents[2] / "docs" / "ray-train.md"
 
 
 def _telling() -> Any:

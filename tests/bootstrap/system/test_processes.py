@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 from jobsdk.bootstrap.system import processes
+from tests.bootstrap.runs import wait_for
+from tests.bootstrap.stopping import HOPPING, left_of
 
-from .runs import wait_for
-from .stopping import HOPPING, left_of
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 #: Starts processes that hop, waits until each has hopped, ends all, and says how many are left.
 ENDS_ALL = """

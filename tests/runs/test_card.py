@@ -101,7 +101,7 @@ def test_of_chained_exceptions_the_last_and_what_began_it(tmp_path: Path) -> Non
 
 
 def test_a_group_of_exceptions_without_the_frames_of_libraries() -> None:
-    words = tracebacks.last_words(str(Path(__file__).parent / "bootstrap/files/exception_group.txt"))
+    words = tracebacks.last_words(str(Path(__file__).parents[1] / "bootstrap/files/exception_group.txt"))
     lines = card.render(report({**raised(""), **words}), "r")
     assert fits(lines)
     assert "    | ValueError: 2" in lines

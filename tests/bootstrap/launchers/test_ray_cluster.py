@@ -16,10 +16,10 @@ from jobsdk.bootstrap.distributions import contract
 from jobsdk.bootstrap.distributions import ray as ray_
 from jobsdk.bootstrap.launchers import ray_cluster
 from jobsdk.bootstrap.spec import paths, ranks
+from tests.bootstrap.distributions.test_contract import facts
 from tests.bootstrap.runs import LocalRun, plan, processes_of
-from tests.bootstrap.test_contract import facts
 
-SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 
 def ray(**fields: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from jobsdk.bootstrap.preflight import bandwidth
 from jobsdk.bootstrap.preflight import run as preflight
 from jobsdk.bootstrap.preflight.diagnosis import OK, WARNING, Finding
 from tests.bootstrap.namespaces import Hosts
+from tests.bootstrap.preflight.test_run import TOKEN, on_hosts, result, the_plan
 from tests.bootstrap.runs import LocalRun
-from tests.bootstrap.test_preflight import TOKEN, on_hosts, result, the_plan
 
 MEASURED = {"preflight": {"token": TOKEN, "gpus": 0, "bandwidth": True}}
 

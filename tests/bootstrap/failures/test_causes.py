@@ -48,7 +48,7 @@ TORCH = {
 @pytest.fixture(scope="module")
 def torch_failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("torch")
-    script = Path(__file__).parent / "scripts/torch_failures.py"
+    script = Path(__file__).parents[1] / "scripts/torch_failures.py"
     subprocess.run([sys.executable, str(script), str(folder)], check=True)
     codes = json.loads((folder / "codes.json").read_text())
     return {name: record(folder / f"{name}.log", code) for name, code in codes.items()}

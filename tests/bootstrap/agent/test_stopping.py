@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from jobsdk import MLClient, command
-
-from . import stopping
-from .runs import LocalRun, plan, processes_of
+from tests.bootstrap import stopping
+from tests.bootstrap.runs import LocalRun, plan, processes_of
 
 #: Says in a file of its own that it is there, that it is asked to end, and that it had the time for it.
 POLITE = """

@@ -20,7 +20,7 @@ from jobsdk.bootstrap.control.client import Clock, ControlClient
 from jobsdk.bootstrap.control.loop import Loop
 from jobsdk.bootstrap.control.server import ControlServer
 from jobsdk.bootstrap.system import network
-from tests.bootstrap.test_control import TOKEN, Server
+from tests.bootstrap.control.test_server import TOKEN, Server
 from tests.clocks import off_by
 
 

@@ -119,7 +119,7 @@ def test_of_silence_there_are_no_last_lines(tmp_path: Path) -> None:
 
 def test_a_group_of_exceptions_tells_what_it_holds() -> None:
     """As Python 3.11 writes it: its traceback is drawn with | and +, and holds others."""
-    log = Path(__file__).parent / "files/exception_group.txt"
+    log = Path(__file__).parents[1] / "files/exception_group.txt"
     words = tracebacks.last_words(str(log))
     assert (
         words["error"]

@@ -95,7 +95,7 @@ def test_a_killed_process_frees_what_it_was_started_with(folder: Path) -> None:
     held = gpu_locks.claim(["0"], None, NOTE)
     for file in held.files:
         os.set_inheritable(file, True)
-    root = str(Path(gpu_locks.__file__).parent.parent.parent)
+    root = str(Path(gpu_locks.__file__).parents[3])
     process = subprocess.Popen(
         [sys.executable, "-c", _HOLDER, root],
         env={**os.environ, gpu_locks.HELD: ",".join(map(str, held.files))},

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from jobsdk.bootstrap.spec import events
-
-from .runs import LocalRun, plan, processes_of
+from tests.bootstrap.runs import LocalRun, plan, processes_of
 
 #: Waits for the word "go" where the job has been started fewer than twice, so that there is something to break.
 WAITING = "echo up $JOBSDK_RESTART_COUNT $MASTER_PORT; test $JOBSDK_RESTART_COUNT -ge 1 || sleep 600"
