@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import glob
-import hashlib
-import hmac
 import os
 from typing import Any, Dict, Mapping, Optional
 
 from ..spec import facts as facts_
 from ..spec import ranks
-from ..system import network
 
 #: Of the ports that node 0 offers: the head's, the dashboard's, and that of the server for Ray's clients. The first of
 #: all is MASTER_PORT.
@@ -35,6 +31,8 @@ def variables(plan: Mapping[str, Any], facts: facts_.Facts) -> Dict[str, str]:
 def _address(address: str, node_rank: int) -> str:
     """What Ray knows a node by. It takes 127.0.0.1 for another name of the machine's outward address, and no other
     address of the loopback."""
+    from ..system import network  # slow to import, and the SDK imports this module with every submission
+
     if not network.is_loopback(address) or not os.path.isdir("/proc/self"):
         return address
     return "127.0.%d.%d" % (1 + node_rank // 254, 1 + node_rank % 254)
@@ -47,11 +45,15 @@ def folder(plan: Mapping[str, Any], token: bytes, inherited: Mapping[str, str]) 
 
 
 def _derived(token: bytes, what: str) -> str:
+    import hashlib
+    import hmac
+
     return hmac.new(token, b"ray " + what.encode(), hashlib.sha256).hexdigest()
 
 
 def remove(place: str, node_rank: Optional[int] = None) -> None:
     """Take away what a node has left in `folder`, and the folder itself after the last one; without a node, all."""
+    import glob
     import shutil
 
     if node_rank is not None:
