@@ -276,7 +276,7 @@ def _check_extra() -> None:
     """Raises JobsdkError if the extra is not installed."""
     from importlib.util import find_spec
 
-    for module in ("azure.storage.blob", "cryptography", "certifi"):
+    for module in ("azure.storage.blob", "certifi", "trustme"):
         try:
             found = find_spec(module)
         except ModuleNotFoundError:

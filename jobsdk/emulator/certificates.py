@@ -1,19 +1,12 @@
-"""The certificates by which an emulator may stand for Azure's names: made anew at each start, trusted by nobody else.
-
-`cryptography` comes with the extra `emulator`.
-"""
+"""The certificates by which an emulator stands for Azure's names: made anew at each start, trusted by nobody else."""
 
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from cryptography.x509 import KeyUsage
+from typing import NamedTuple
 
 _LIFE = datetime.timedelta(days=30)
 
@@ -32,56 +25,17 @@ def make(folder: Path, names: Sequence[str], others: Sequence[str]) -> Certifica
 
     `others` are files with the authorities of the real world: what the proxy passes on is vouched for by those.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    import trustme
 
-    now = datetime.datetime.now(datetime.timezone.utc)
-
-    def begun(name: str, issuer: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + _LIFE)
-        )
-
-    above = f"jobsdk azure-emulator {os.urandom(4).hex()}"
-    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = (
-        begun(above, above, authority_key)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .add_extension(_usage(signs=True), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
-    alternatives.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
-    own = (
-        begun(names[0], above, key)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-            critical=False,
-        )
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
+    authority = trustme.CA(path_length=0, organization_name="jobsdk azure-emulator")
+    expiry = datetime.datetime.now(datetime.timezone.utc) + _LIFE
+    own = authority.issue_cert(*names, "127.0.0.1", not_after=expiry)
     files = Certificates(*(folder / name for name in ("ca-bundle.pem", "ca.pem", "certificate.pem", "key.pem")))
-    files.authority.write_bytes(authority.public_bytes(pem))
-    files.bundle.write_bytes(b"\n".join([authority.public_bytes(pem), *(Path(one).read_bytes() for one in others)]))
-    files.chain.write_bytes(own.public_bytes(pem))
-    write_private(
-        files.key,
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
+    trusted = authority.cert_pem.bytes()
+    files.authority.write_bytes(trusted)
+    files.bundle.write_bytes(b"\n".join([trusted, *(Path(one).read_bytes() for one in others)]))
+    files.chain.write_bytes(b"".join(pem.bytes() for pem in own.cert_chain_pems))
+    write_private(files.key, own.private_key_pem.bytes())
     return files
 
 
@@ -100,12 +54,3 @@ def trusted_here() -> list[str]:
     chosen = (os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"))
     found = [path for path in chosen if path and os.path.isfile(path)]
     return [*dict.fromkeys([*found, certifi.where()])]
-
-
-def _usage(*, signs: bool) -> KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
-        key_agreement=False, key_cert_sign=signs, crl_sign=signs, encipher_only=False, decipher_only=False,
-    )  # fmt: skip

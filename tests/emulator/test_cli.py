@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobsdk.bootstrap.system import processes
+from jobsdk.cli.emulator import emulator
 from jobsdk.emulator.process import read, started
 from jobsdk.errors import JobsdkError
 from tests.bootstrap.runs import wait_for
@@ -186,3 +187,14 @@ def test_a_process_that_has_its_pid_is_no_emulator(tmp_path: Path) -> None:
     mine = {"pid": os.getpid(), "start": 1, "port": 1, "control_key": "", "environment": {}}
     (tmp_path / "running.json").write_text(json.dumps(mine))
     assert read(tmp_path) is None
+
+
+@pytest.mark.parametrize("module", ["azure.storage.blob", "certifi", "trustme"])
+def test_a_missing_part_of_the_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    for arguments in (["start"], ["run", "true"], ["env"]):
+        with pytest.raises(JobsdkError) as error:
+            emulator.main(arguments, standalone_mode=False)
+        assert str(error.value) == (
+            f"azure-emulator needs {module}, which is not installed. Fix: pip install 'jobsdk[emulator]'"
+        )
