@@ -276,7 +276,7 @@ def _check_extra() -> None:
     """Raises JobsdkError if the extra is not installed."""
     from importlib.util import find_spec
 
-    for module in ("azure.storage.blob", "certifi", "trustme"):
+    for module in ("azure.storage.blob", "certifi", "starlette", "trustme", "uvicorn"):
         try:
             found = find_spec(module)
         except ModuleNotFoundError:

@@ -18,7 +18,7 @@ from jobsdk.emulator import certificates, proxy, settings
 from jobsdk.emulator.azurite import Azurite
 from jobsdk.emulator.certificates import write_private
 from jobsdk.emulator.faults import Faults
-from jobsdk.emulator.server import Application, RequestLog, Server
+from jobsdk.emulator.server import Application, RequestLog, Response
 from jobsdk.emulator.settings import Settings
 from jobsdk.emulator.store import Store
 from jobsdk.errors import JobsdkError
@@ -64,6 +64,7 @@ class Emulator:
         from jobsdk.emulator.jobs import Jobs
         from jobsdk.emulator.login import Login
         from jobsdk.emulator.running import Runner
+        from jobsdk.emulator.serving import Server
         from jobsdk.emulator.storage import Storage
         from jobsdk.emulator.workspace import Workspace as Resources
 
@@ -73,7 +74,8 @@ class Emulator:
         files = certificates.make(folder, proxy.names(own.blob_host), certificates.trusted_here())
         blobs = Azurite(self._azurite, folder / "azurite", own, files, self._saw_blob)
         store = Store(folder / "state.sqlite")
-        server = runner = None
+        servers: list[Server] = []
+        runner = None
         try:
             storage = Storage(own, blobs.port, files.authority)
             for container in own.containers.values():
@@ -87,14 +89,16 @@ class Emulator:
                 *Jobs(own, store, runner).routes(),
                 *History(own, store, storage).routes(),
             ]
-            server = Server(Application(routes, login.check, self._faults, self._log), files)
-            ends = proxy.Ends(server.port, blobs.port, own.blob_host)
+            application = Application(routes, login.check, self._faults, self._log)
+            servers.append(Server(application.answer, files.chain, files.key))
+            servers.append(Server(self._control))
+            ends = proxy.Ends(servers[0].port, blobs.port, own.blob_host, servers[1].port)
             asyncio.run(self._serve(ends, files, on_ready, until_eof))
         finally:
             (folder / RUNNING).unlink(missing_ok=True)
             if runner is not None:
                 runner.stop()
-            if server is not None:
+            for server in servers:
                 server.stop()
             blobs.stop()
             store.close()
@@ -111,7 +115,7 @@ class Emulator:
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
-        self._proxy = proxy.Proxy(ends, self._faults, self._log, self._control, self._latency)
+        self._proxy = proxy.Proxy(ends, self._faults, self._log, self._latency)
         try:
             listening = await self._proxy.start(self._port)
         except OSError as error:
@@ -141,14 +145,16 @@ class Emulator:
         if not path.startswith(f"/{self._settings.account}/"):  # our own requests name the account in the path
             self._log.add(method, self._settings.blob_host, path, status)
 
-    async def _control(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+    def _control(self, method: str, host: str, path: str, headers: Mapping[str, str], body: bytes) -> Response:
         """What tests ask of the emulator itself: its log of requests, and faults to come."""
+        if not path.startswith("/"):
+            return Response({"error": "only https goes through this proxy"}, 501)
         key = headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(key.encode(), self._settings.control_key.encode()):
-            return 401, json.dumps({"error": f"the control_key of {RUNNING} is needed, as a bearer token"})
+            return Response({"error": f"the control_key of {RUNNING} is needed, as a bearer token"}, 401)
         try:
             if (method, path) == ("GET", "/requests"):
-                return 200, json.dumps({"requests": self._log.all()})
+                return Response({"requests": self._log.all()})
             if (method, path) == ("DELETE", "/requests"):
                 self._log.clear()
             elif (method, path) == ("POST", "/faults"):
@@ -158,10 +164,10 @@ class Emulator:
             elif (method, path) == ("PUT", "/latency"):
                 self._proxy.latency = float(json.loads(body)["ms"]) / 1000
             else:
-                return 404, json.dumps({"error": "there are /requests, /faults and /latency"})
+                return Response({"error": "there are /requests, /faults and /latency"}, 404)
         except (JobsdkError, ValueError, KeyError, TypeError) as error:
-            return 400, json.dumps({"error": str(error)})
-        return 200, "{}"
+            return Response({"error": str(error)}, 400)
+        return Response({})
 
 
 def environment(own: Settings, port: int, files: certificates.Certificates) -> dict[str, str]:

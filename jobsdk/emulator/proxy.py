@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import math
 import re
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from jobsdk.emulator.faults import Faults
@@ -21,16 +22,14 @@ _CHUNK = 65536
 _HEAD = 65536  # bytes that a request's head may have
 _CONNECT_S = 30.0
 
-#: Answers a plain HTTP request to the proxy itself: (method, path, headers, body) -> (status, JSON text).
-Control = Callable[[str, str, dict[str, str], bytes], Awaitable[tuple[int, str]]]
-
 
 class Ends(NamedTuple):
-    """The ports on 127.0.0.1 where Azure's names and the account's blobs are served."""
+    """The ports on 127.0.0.1 where Azure's names, the account's blobs and questions to the emulator are served."""
 
     service: int
     blobs: int
     blob_host: str
+    control: int
 
 
 def names(blob_host: str) -> list[str]:
@@ -42,11 +41,10 @@ def names(blob_host: str) -> list[str]:
 class Proxy:
     """`latency` is the time, in seconds, that each round trip to one of Azure's names takes longer."""
 
-    def __init__(self, ends: Ends, faults: Faults, log: RequestLog, control: Control, latency: float = 0.0) -> None:
+    def __init__(self, ends: Ends, faults: Faults, log: RequestLog, latency: float = 0.0) -> None:
         self._ends = ends
         self._faults = faults
         self._log = log
-        self._control = control
         self.latency = latency
         self._clients: set[asyncio.Task[None]] = set()  # the loop alone would not keep them alive
 
@@ -72,8 +70,10 @@ class Proxy:
             if method == "CONNECT":
                 host, _, port = target.rpartition(":")
                 await self._connect(host.strip("[]").lower(), int(port), reader, writer)
-            else:
-                await self._answer(method, target, head, reader, writer)
+            else:  # asked of the emulator itself
+                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._ends.control)
+                far_writer.write(head)
+                await _carry(reader, writer, far_reader, far_writer)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError):
             pass  # a client that goes away, or is none
         finally:
@@ -83,10 +83,10 @@ class Proxy:
 
     async def _connect(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         here = self._here(host)
-        limit = None
+        limit = math.inf
         if here is not None:
             fault = self._faults.hit("drop_after", "CONNECT", host, "")
-            limit = fault.drop_after if fault else None
+            limit = fault.drop_after if fault and fault.drop_after is not None else math.inf
             self._log.add("CONNECT", host, "", 200)
             await asyncio.sleep(self.latency)  # the handshake of TCP
         try:
@@ -98,10 +98,7 @@ class Proxy:
             return
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         delay = self.latency / 2 if here is not None else 0.0
-        try:
-            await _both(_pump(reader, far_writer, delay, limit), _pump(far_reader, writer, delay, None))
-        finally:
-            far_writer.close()
+        await _carry(reader, writer, far_reader, far_writer, delay, limit)
 
     def _here(self, host: str) -> int | None:
         """The port that serves a name; None for names that are not ours to answer for."""
@@ -110,23 +107,6 @@ class Proxy:
         if host.endswith("." + _STORAGE):
             return None
         return self._ends.service if any(host == name or host.endswith("." + name) for name in AZURE) else None
-
-    # -- what the proxy itself is asked --------------------------------------------------------------------------
-
-    async def _answer(
-        self, method: str, target: str, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        lines = head.decode("latin-1").split("\r\n")[1:]
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        body = await reader.readexactly(min(int(headers.get("content-length") or 0), 1 << 20))
-        if target.startswith("/"):
-            status, text = await self._control(method, target, headers, body)
-        else:
-            status, text = 501, '{"error": "only https goes through this proxy"}'
-        content = text.encode()
-        start = f"HTTP/1.1 {status} -\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n"
-        writer.write(start.encode() + b"Connection: close\r\n\r\n" + content)
-        await writer.drain()
 
 
 async def _beyond(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -154,31 +134,47 @@ def _outer_proxy(host: str) -> str | None:
     return None if proxy_bypass_environment(host) else getproxies_environment().get("https")
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float, limit: int | None) -> None:
-    """Carry bytes, each `delay` seconds late; those after the first `limit` are not carried any more."""
+async def _carry(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    far_reader: asyncio.StreamReader,
+    far_writer: asyncio.StreamWriter,
+    delay: float = 0.0,
+    limit: float = math.inf,
+) -> None:
+    """Carry bytes both ways until both have ended, or one has failed; up, those after the first `limit` fail."""
+    ways = (*_pump(reader, far_writer, delay, limit), *_pump(far_reader, writer, delay))
+    tasks = [asyncio.ensure_future(way) for way in ways]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        far_writer.close()
+
+
+def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float, limit: float = math.inf
+) -> tuple[Coroutine[Any, Any, None], Coroutine[Any, Any, None]]:
+    """The two ends of one way: what the first reads, the second writes `delay` seconds later."""
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[float, bytes | OSError]] = asyncio.Queue(256)
+    queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
 
     async def take() -> None:
-        data: bytes | OSError = b"..."
-        while data and not isinstance(data, OSError):
-            try:
-                data = await reader.read(_CHUNK)
-            except OSError as error:  # who waits at the other end of the queue has to hear of it
-                data = error
+        data = b"..."
+        while data:
+            data = await reader.read(_CHUNK)
             await queue.put((loop.time() + delay, data))
 
-    taking = asyncio.create_task(take())
-    carried = 0
-    try:
+    async def give() -> None:
+        carried = 0
         while True:
             due, data = await queue.get()
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
-            if isinstance(data, OSError):
-                raise data
             carried += len(data)
-            if limit is not None and carried > limit:
+            if carried > limit:
                 raise ConnectionAbortedError("the fault is due")
             if not data:
                 break
@@ -187,17 +183,5 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dela
         with contextlib.suppress(OSError):
             if writer.can_write_eof():
                 writer.write_eof()
-    finally:
-        taking.cancel()
-        await asyncio.gather(taking, return_exceptions=True)
 
-
-async def _both(up: Awaitable[None], down: Awaitable[None]) -> None:
-    """Until both directions have ended, or one has failed."""
-    tasks = [asyncio.ensure_future(up), asyncio.ensure_future(down)]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return take(), give()

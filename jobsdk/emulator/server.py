@@ -1,26 +1,20 @@
-"""The TLS server that answers for Azure's names: a thread for each connection, errors as ARM has them."""
+"""How requests to Azure's names are answered: the first fitting route, and errors as ARM has them."""
 
 from __future__ import annotations
 
 import json
 import re
-import socket
-import ssl
 import sys
 import threading
 import traceback
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from jobsdk.emulator.certificates import Certificates
 from jobsdk.emulator.faults import Faults
 
 _LOGGED = 20_000  # requests that are remembered
-_BODY = 64 << 20  # bytes; no request of a command job is larger
 
 
 class Request(NamedTuple):
@@ -156,67 +150,3 @@ def _logged(content: bytes) -> Any:
     except ValueError:
         fields = dict(parse_qsl(content.decode(errors="replace")))
         return {name: "..." if "secret" in name or "assertion" in name else value for name, value in fields.items()}
-
-
-class Server(ThreadingHTTPServer):
-    """Serves an application over TLS on a free port of 127.0.0.1, in threads of its own."""
-
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, application: Application, files: Certificates) -> None:
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(files.chain, files.key)
-        super().__init__(("127.0.0.1", 0), _handler(application, self._context))
-        self.port: int = self.server_address[1]
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.shutdown()
-        self.server_close()
-        self._thread.join(10)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away, or does not trust the certificate, is its own business."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            traceback.print_exc(file=sys.stderr)
-
-
-def _handler(application: Application, context: ssl.SSLContext) -> type[BaseHTTPRequestHandler]:
-    class OneConnection(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 600
-
-        def setup(self) -> None:
-            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.request.settimeout(30)
-            self.request = context.wrap_socket(self.request, server_side=True)
-            super().setup()
-
-        def _serve(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            if length > _BODY or "chunked" in self.headers.get("Transfer-Encoding", ""):
-                self.send_error(413)
-                self.close_connection = True
-                return
-            content = self.rfile.read(length)
-            host = self.headers.get("Host", "").partition(":")[0].lower()
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            response = application.answer(self.command, host, self.path, headers, content)
-            body = b"" if response.body is None else json.dumps(response.body).encode()
-            self.send_response(response.status)
-            self.send_header("Content-Type", "application/json; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("x-ms-request-id", str(uuid.uuid4()))
-            for name, value in response.headers.items():
-                self.send_header(name, value)
-            self._headers_buffer.append(b"\r\n" + (b"" if self.command == "HEAD" else body))  # type: ignore[attr-defined]
-            self.flush_headers()  # one packet: two would wait for an acknowledgement between them
-
-        do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = _serve
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    return OneConnection

@@ -189,7 +189,7 @@ def test_a_process_that_has_its_pid_is_no_emulator(tmp_path: Path) -> None:
     assert read(tmp_path) is None
 
 
-@pytest.mark.parametrize("module", ["azure.storage.blob", "certifi", "trustme"])
+@pytest.mark.parametrize("module", ["azure.storage.blob", "certifi", "starlette", "trustme", "uvicorn"])
 def test_a_missing_part_of_the_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     for arguments in (["start"], ["run", "true"], ["env"]):

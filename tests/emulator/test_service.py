@@ -476,6 +476,23 @@ def _foreign_authority() -> str:
         return certificates.make(Path(folder), ["other.example"], []).authority.read_text()
 
 
+@pytest.mark.parametrize("header", ["Transfer-Encoding: chunked", f"Content-Length: {1 << 40}"])
+def test_a_body_without_bounds_is_refused(client: Client, header: str) -> None:
+    connection, _ = connect(client, "management.azure.com:443")
+    context = ssl.create_default_context(cafile=client.running.environ["SSL_CERT_FILE"])
+    with connection, context.wrap_socket(connection, server_hostname="management.azure.com") as secure:
+        secure.sendall(f"PUT /x HTTP/1.1\r\nHost: management.azure.com\r\n{header}\r\n\r\n".encode())
+        assert secure.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_plain_request_does_not_go_through_the_proxy(client: Client) -> None:
+    with socket.create_connection(("127.0.0.1", client.running.port), timeout=60) as connection:
+        connection.sendall(b"GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 501 ")
+    assert answer.endswith(b'{"error": "only https goes through this proxy"}')
+
+
 def test_the_real_authorities_are_trusted_as_before(client: Client) -> None:
     import certifi
 
