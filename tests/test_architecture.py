@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+import jobsdk.errors
+
 ROOT = Path(__file__).resolve().parents[1]
 
 #: The parts of jobsdk, top first. A part imports those on lines below its own; parts of one line do not import each
@@ -63,6 +65,13 @@ UPWARD = {
 CEILINGS = {
     r"""\["distribution"\]\["type"\]|\["distribution"\]\.get\("type"\)|distribution\.type\b""": 25,
     r"""\btype [!=]= "azureml\"""": 2,
+}
+
+#: What the emulator imports beyond the public names: types and tables that others document.
+SHARED_WITH_EMULATOR = {
+    "jobsdk.bootstrap.distributions.contract.IDENTITY",
+    "jobsdk.client.run.Run",
+    "jobsdk.compute.azureml.workspace.Workspace",
 }
 
 
@@ -137,3 +146,30 @@ def test_types_are_not_asked_for_by_name(pattern: str, ceiling: int) -> None:
         if re.search(pattern, line)
     ]
     assert len(places) == ceiling, "\n".join(places)
+
+
+def _dotted_imports(file: Path) -> set[str]:
+    package = list(file.relative_to(ROOT).parent.parts)
+    return {".".join(name) for node in ast.walk(ast.parse(file.read_text())) for name in _modules_of(node, package)}
+
+
+def test_the_emulator_imports_public_names_only() -> None:
+    public = {f"jobsdk.{name}" for name in jobsdk.__all__}
+    errors = {f"jobsdk.errors.{name}" for name in vars(jobsdk.errors) if not name.startswith("_")}
+    found = {
+        name
+        for file in (ROOT / "jobsdk/emulator").glob("*.py")
+        for name in _dotted_imports(file)
+        if name.split(".")[0] == "jobsdk" and not name.startswith("jobsdk.emulator")
+    }
+    assert found - public - errors == SHARED_WITH_EMULATOR
+
+
+def test_only_its_command_imports_the_emulator() -> None:
+    importers = {
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / "jobsdk").rglob("*.py")
+        if "emulator" not in file.parent.parts
+        and any(name.startswith("jobsdk.emulator") for name in _dotted_imports(file))
+    }
+    assert importers == {"jobsdk/cli/emulator.py"}

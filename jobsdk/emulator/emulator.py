@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hmac
 import json
 import os
@@ -12,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobsdk.bootstrap.system import processes
 from jobsdk.compute.azureml.workspace import Workspace
 from jobsdk.emulator import certificates, proxy, settings
 from jobsdk.emulator.azurite import Azurite
@@ -23,7 +23,7 @@ from jobsdk.emulator.settings import Settings
 from jobsdk.emulator.store import Store
 from jobsdk.errors import JobsdkError
 
-#: In the folder of a running emulator: its pid, its proxy's port, and what to set to be its client. Private.
+#: In the folder of a running emulator, which locks it: its pid, its proxy's port, and what its clients set. Private.
 RUNNING = "running.json"
 AT_ONCE = 4  # jobs
 
@@ -128,12 +128,13 @@ class Emulator:
         (self._folder / "config.json").write_text(json.dumps(workspace, indent=1) + "\n")
         running = {
             "pid": os.getpid(),
-            "start": processes.start_time(os.getpid()),
             "port": port,
             "control_key": self._settings.control_key,
             "environment": variables,
         }
         write_private(self._folder / RUNNING, json.dumps(running).encode())
+        self._running = open(self._folder / RUNNING)  # noqa: SIM115 # locked as long as this process lives
+        fcntl.flock(self._running, fcntl.LOCK_EX)
         on_ready(variables)
         if until_eof:
             threading.Thread(target=_at_eof, args=(loop, ended), daemon=True).start()

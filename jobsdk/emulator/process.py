@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import subprocess
 import sys
@@ -13,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap.system import processes
 from jobsdk.emulator.emulator import RUNNING
 from jobsdk.errors import JobsdkError
 
@@ -68,12 +68,15 @@ class Running(NamedTuple):
 def read(folder: Path) -> Running | None:
     """The emulator that runs in a folder; None if none does."""
     try:
-        found = json.loads((folder / RUNNING).read_bytes())
-        running = Running(found["pid"], found["port"], folder, found["environment"], found["control_key"])
-        is_alive = processes.start_time(running.pid) == found["start"]  # and no later process with its pid
+        with open(folder / RUNNING, "rb") as file:
+            found = json.loads(file.read())
+            running = Running(found["pid"], found["port"], folder, found["environment"], found["control_key"])
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # the kernel frees the lock of an emulator that was killed
+    except BlockingIOError:
+        return running
     except (OSError, ValueError, KeyError):
-        return None
-    return running if is_alive else None
+        pass
+    return None
 
 
 @contextlib.contextmanager

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import shlex
 import shutil
 import sys
+import tempfile
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap.agent import staging
 from jobsdk.emulator import rank
 from jobsdk.emulator.bodies import LocalJob, invalid
 from jobsdk.emulator.data import Carrier, Unreachable
@@ -24,8 +25,8 @@ from jobsdk.emulator.store import Document, Store
 from jobsdk.errors import JobsdkError
 
 if TYPE_CHECKING:
+    from jobsdk import CommandJob
     from jobsdk.client.run import Run
-    from jobsdk.job.command import CommandJob
 
 _TURN_S = 0.25  # between two looks at a run
 _LOGS_EVERY = 2  # turns
@@ -58,11 +59,11 @@ class Runner:
 
     def judge(self, name: str, job: LocalJob) -> None:
         """Raises Refused for what the local compute cannot run."""
-        from jobsdk.client.operations import JobOperations
+        from jobsdk import MLClient
         from jobsdk.errors import ValidationError
 
         try:
-            JobOperations().compile(_local(name, job, "true", None), compute="local", in_place=True)
+            MLClient().jobs.compile(_local(name, job, "true", None), compute="local", in_place=True)
         except ValidationError as error:
             first = next(finding for finding in error.findings if finding.is_error)
             raise invalid(f"jobsdk azure-emulator cannot run the job: {first}") from None
@@ -89,13 +90,13 @@ class Runner:
 
     def bury(self) -> None:
         """Say of jobs that an earlier life of the emulator has left unfinished that they have failed."""
-        from jobsdk.client.operations import JobOperations
+        from jobsdk import MLClient
         from jobsdk.errors import RunNotFound
 
         for job in self._store.list("jobs"):
             if job["run"]["ended"] is None:
                 try:
-                    JobOperations().cancel(job["name"])  # its processes go on where the emulator was killed
+                    MLClient().jobs.cancel(job["name"])  # its processes go on where the emulator was killed
                 except RunNotFound:
                     pass
                 self._end(job["name"], "Failed", "The emulator was stopped while the job ran.")
@@ -112,11 +113,10 @@ class Runner:
             own = self._folder / name
             shutil.rmtree(own, ignore_errors=True)
             own.mkdir(parents=True)
-            folder = staging.io_dir(str(own))  # one word for the shell that takes the command
             try:
-                self._run(name, job, Path(folder), cancelled)
+                with _one_word(own) as folder:
+                    self._run(name, job, folder, cancelled)
             finally:
-                staging.remove_io_dir(folder, str(own))
                 self._slots.release()
         except (JobsdkError, Unreachable) as error:
             self._end(name, "Failed", str(error))
@@ -127,7 +127,7 @@ class Runner:
             self._threads.pop(name, None)
 
     def _run(self, name: str, job: LocalJob, folder: Path, cancelled: threading.Event) -> None:
-        from jobsdk.client.operations import JobOperations
+        from jobsdk import MLClient
 
         if cancelled.is_set():
             return self._end(name, "Canceled")
@@ -156,7 +156,7 @@ class Runner:
         self._status(name, "Starting")
         command = "exec " + shlex.join([sys.executable, "-S", "-E", rank.__file__, str(words)])
         local = _local(name, job, command, code)
-        run = JobOperations().create_or_update(local, compute="local", in_place=True, warn=lambda _: None)
+        run = MLClient().jobs.create_or_update(local, compute="local", in_place=True, warn=lambda _: None)
         logs = Logs(self._storage, self._settings, name, run.folder.logs, job.world_size)
         try:
             ended = self._watch(name, run, logs, cancelled)
@@ -243,9 +243,21 @@ class Runner:
         self._status(name, status, ended=_now(), error=error)
 
 
+@contextlib.contextmanager
+def _one_word(folder: Path) -> Iterator[Path]:
+    """A name of the folder that is one word for the shell that takes the command: itself, or a link to it."""
+    if shlex.quote(str(folder)) == str(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="jobsdk-") as private:
+        link = Path(private, "job")
+        link.symlink_to(folder)
+        yield link
+
+
 def _local(name: str, job: LocalJob, command: str, code: Path | None) -> CommandJob:
     """The job for jobsdk's local compute."""
-    from jobsdk.job.command import CommandJob
+    from jobsdk import CommandJob
 
     fields: dict[str, Any] = {
         "name": name,

@@ -10,7 +10,6 @@ import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from jobsdk.bootstrap.system import private
 from jobsdk.compute.azureml.workspace import Workspace
 from jobsdk.emulator.certificates import write_private
 from jobsdk.errors import JobsdkError
@@ -61,14 +60,14 @@ class Settings:
 
 def make_folder(folder: Path) -> None:
     """Make the folder of an emulator, which nobody else can read. Raises JobsdkError for one that holds other files."""
-    private.make_folder(str(folder))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077:
         if any(folder.iterdir()) and not (folder / _FILE).exists():
             raise JobsdkError(
                 f"{folder} holds other files, and other users can read it. Fix: give another --folder, or chmod go= "
                 f"{shlex.quote(str(folder))}"
             )
-        folder.chmod(private.FOLDER_MODE)
+        folder.chmod(0o700)
 
 
 def load_or_make(folder: Path, workspace: Workspace | None = None) -> Settings:

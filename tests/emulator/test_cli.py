@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -12,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from jobsdk.bootstrap.system import processes
 from jobsdk.cli.emulator import emulator
 from jobsdk.emulator.process import read, started
 from jobsdk.errors import JobsdkError
@@ -153,15 +154,21 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 def test_env_is_that_of_the_last_that_still_runs(home: Path, tmp_path: Path) -> None:
-    facts = {"port": 1, "control_key": "", "pid": os.getpid(), "start": processes.start_time(os.getpid())}
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "running.json").write_text(json.dumps({**facts, "environment": {"WHICH": name}}))
-    home.mkdir(exist_ok=True)
-    (home / "azure-emulator").write_text("\n".join(str(tmp_path / name) for name in ("one", "two", "gone")))
-    assert ask("env").stdout == "export WHICH=two\n"
-    (tmp_path / "two/running.json").unlink()
-    assert ask("env").stdout == "export WHICH=one\n"
+    facts = {"port": 1, "control_key": "", "pid": os.getpid()}
+    with contextlib.ExitStack() as stack:
+        for name in ("one", "two", "killed"):
+            (tmp_path / name).mkdir()
+            path = tmp_path / name / "running.json"
+            path.write_text(json.dumps({**facts, "environment": {"WHICH": name}}))
+            if name != "killed":
+                fcntl.flock(stack.enter_context(path.open()), fcntl.LOCK_EX)
+        home.mkdir(exist_ok=True)
+        (home / "azure-emulator").write_text(
+            "\n".join(str(tmp_path / name) for name in ("one", "two", "killed", "gone"))
+        )
+        assert ask("env").stdout == "export WHICH=two\n"
+        (tmp_path / "two/running.json").unlink()
+        assert ask("env").stdout == "export WHICH=one\n"
 
 
 @emulates
