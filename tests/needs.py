@@ -23,6 +23,7 @@ engine, framework = pytest.mark.engine, pytest.mark.framework
 #: The markers that come with a fixture, directly or through others.
 _FIXTURES: dict[str, Sequence[pytest.MarkDecorator]] = {
     "azure": [engine("azurite"), framework("azure")],
+    "captured": [framework("azure")],
     "cgroup": [engine("cgroup")],
     "chromium": [engine("chromium")],
     "java": [engine("java"), framework("spark")],

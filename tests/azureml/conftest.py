@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.azureml import captured
+from tests.azureml.captured import Captured, service
 
 
 @pytest.fixture(scope="module")
-def azure() -> Iterator[captured.Captured]:
+def captured() -> Iterator[Captured]:
     """What azure-ai-ml would send, and its client."""
     logging.getLogger("azure").setLevel(logging.ERROR)  # its notes on experimental classes
-    with captured.service() as service:
-        yield captured.Captured(service)
+    with service() as in_memory:
+        yield Captured(in_memory)
 
 
 @pytest.fixture

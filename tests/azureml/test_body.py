@@ -185,12 +185,12 @@ def test_git_is_asked_about_the_code_s_own_folder(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "code", ["git+https://github.com/a/b", "git+ssh://git@host/a", "azureml://registries/r/codes/c/versions/1"]
 )
-def test_code_that_azure_ai_ml_refuses_is_refused_before(code: str, azure: Captured, away: Path) -> None:
+def test_code_that_azure_ai_ml_refuses_is_refused_before(code: str, captured: Captured, away: Path) -> None:
     from azure.ai.ml import load_job as load_theirs
 
     (away / "job.yml").write_text(f"command: x\ncode: {code}\nenvironment: azureml:e:1\n")
     with pytest.raises(Exception, match=r"Git paths are not supported|Format not supported for code asset"):
-        azure.sent(load_theirs(away / "job.yml"))
+        captured.sent(load_theirs(away / "job.yml"))
     job = load_job(away / "job.yml")
     with pytest.raises(
         ValidationError, match=r"code: Azure ML takes no code from a (git repository|registry)\. Fix: give"

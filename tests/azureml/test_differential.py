@@ -26,7 +26,7 @@ _SETTINGS = settings(
 
 
 @pytest.mark.parametrize("path", [*files.OWN_JOBS, *files.OTHERS], ids=files.name)
-def test_a_job_file_has_the_body_that_azure_ai_ml_sends(path: Path, azure: Captured, away: Path) -> None:
+def test_a_job_file_has_the_body_that_azure_ai_ml_sends(path: Path, captured: Captured, away: Path) -> None:
     from azure.ai.ml import load_job as load_theirs
 
     if files.is_template(path):
@@ -41,7 +41,7 @@ def test_a_job_file_has_the_body_that_azure_ai_ml_sends(path: Path, azure: Captu
     assert not wrong
     assert comparing.normal(from_azure(command)) == comparing.normal(job)
     body = comparing.ours(job)
-    assert comparing.theirs(azure.sent(command), job) == body
+    assert comparing.theirs(captured.sent(command), job) == body
     assert comparing.compiled(job) == body
 
     job.dump(away / "again.yml")
@@ -50,11 +50,11 @@ def test_a_job_file_has_the_body_that_azure_ai_ml_sends(path: Path, azure: Captu
     assert comparing.ours(again) == body
     made = to_azure(job)
     assert comparing.normal(from_azure(made)) == comparing.normal(job)
-    assert comparing.theirs(azure.sent(made), job) == body
+    assert comparing.theirs(captured.sent(made), job) == body
 
 
 @pytest.mark.parametrize("path", files.SPECS, ids=files.name)
-def test_the_job_files_of_the_repository_are_sent_as_they_are_shown(path: Path, azure: Captured, away: Path) -> None:
+def test_the_job_files_of_the_repository_are_sent_as_they_are_shown(path: Path, captured: Captured, away: Path) -> None:
     job = load_job(path, {"environment": {"image": "ubuntu:22.04"}})
     (away / "numbers.csv").write_text("1\n")
     for item in job.inputs.values():
@@ -66,7 +66,7 @@ def test_the_job_files_of_the_repository_are_sent_as_they_are_shown(path: Path, 
         return
     made = to_azure(job)
     assert comparing.normal(from_azure(made)) == comparing.normal(job)
-    assert comparing.theirs(azure.sent(made), job) == comparing.ours(job)
+    assert comparing.theirs(captured.sent(made), job) == comparing.ours(job)
 
 
 #: With `make parity` and in CI after a change of what is compared: three times as many.
@@ -83,7 +83,7 @@ _MORE = 3 if os.environ.get("JOBSDK_PARITY") == "1" else 1
         "resources": {"properties": {"aisupercomputer": [1], "singularity": {}}},
     }
 )
-def test_any_job_has_the_body_that_azure_ai_ml_sends(azure: Captured, folder: Path, data: dict[str, object]) -> None:
+def test_any_job_has_the_body_that_azure_ai_ml_sends(captured: Captured, folder: Path, data: dict[str, object]) -> None:
     from azure.ai.ml import load_job as load_theirs
 
     path = _written(folder, data)
@@ -92,13 +92,13 @@ def test_any_job_has_the_body_that_azure_ai_ml_sends(azure: Captured, folder: Pa
     job.validate()
     assert comparing.normal(from_azure(command)) == comparing.normal(job)
     body = comparing.ours(job)
-    assert comparing.theirs(azure.sent(command, judged=False), job) == body
+    assert comparing.theirs(captured.sent(command, judged=False), job) == body
     assert comparing.compiled(job) == body
 
 
 @settings(_SETTINGS, max_examples=100, phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
 @given(st.data())
-def test_every_spelling_that_its_loader_takes_loads_here(azure: Captured, folder: Path, data: st.DataObject) -> None:
+def test_every_spelling_that_its_loader_takes_loads_here(captured: Captured, folder: Path, data: st.DataObject) -> None:
     from azure.ai.ml import load_job as load_theirs
 
     path = _written(folder, data.draw(spellings.jobs()))
@@ -106,14 +106,14 @@ def test_every_spelling_that_its_loader_takes_loads_here(azure: Captured, folder
     job = load_job(path)
     job.validate()
     body = comparing.ours(job)
-    assert comparing.theirs(azure.sent(command, judged=False), job) == body
+    assert comparing.theirs(captured.sent(command, judged=False), job) == body
     assert comparing.compiled(job) == body
 
 
 @pytest.mark.timeout(900)
 @settings(_SETTINGS, max_examples=50 * _MORE)
 @given(strategies.jobs())
-def test_any_job_comes_back_as_it_was(azure: Captured, folder: Path, data: dict[str, object]) -> None:
+def test_any_job_comes_back_as_it_was(captured: Captured, folder: Path, data: dict[str, object]) -> None:
     job = load_job(_written(folder, data))
     before = job.to_dict()
     body = comparing.ours(job)
@@ -121,7 +121,7 @@ def test_any_job_comes_back_as_it_was(azure: Captured, folder: Path, data: dict[
     back = from_azure(made)
     assert comparing.normal(back) == comparing.normal(job)
     assert comparing.ours(back) == body
-    assert comparing.theirs(azure.sent(made, judged=False), job) == body
+    assert comparing.theirs(captured.sent(made, judged=False), job) == body
     assert job.to_dict() == before
 
     job.dump(folder / "again.yml", overwrite=True)
@@ -211,18 +211,18 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_that_azure_ai_ml_lets_pass_is_found(name: str, azure: Captured) -> None:
+def test_a_mistake_that_azure_ai_ml_lets_pass_is_found(name: str, captured: Captured) -> None:
     from azure.ai.ml import load_job as load_theirs
 
     says, severity, place = MISTAKES[name]
     path = files.HERE / "mistakes" / f"{name}.yml"
     command = load_theirs(path)
     if says == "sends":
-        azure.sent(command)
+        captured.sent(command)
     else:
         with pytest.raises(Exception, match=r"(?i)version must be provided|no such file"):
-            azure.sent(command)
-        assert any(request.startswith("PUT /container") for request in azure.service.requests), "after uploads"
+            captured.sent(command)
+        assert any(request.startswith("PUT /container") for request in captured.service.requests), "after uploads"
 
     (finding,) = read_job(path)[1]
     assert (finding.severity, ".".join(map(str, finding.path))) == (severity, place)

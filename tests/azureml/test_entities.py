@@ -61,7 +61,7 @@ def _command_job(folder: Path) -> Any:
     )
 
 
-def test_a_job_made_in_python_is_the_same_after_there_and_back(azure: Captured, away: Path) -> None:
+def test_a_job_made_in_python_is_the_same_after_there_and_back(captured: Captured, away: Path) -> None:
     command = _command(away)
     before = copy.deepcopy(command._to_job()._to_dict())
     job = from_azure(command)
@@ -69,10 +69,10 @@ def test_a_job_made_in_python_is_the_same_after_there_and_back(azure: Captured, 
     assert (job.compute, job.resources.instance_count, job.inputs["d"].mode) == ("c", 2, "ro_mount")
     assert job.environment.conda_file == str(away / "conda.yml")
     assert command._to_job()._to_dict() == before
-    sent = azure.sent(to_azure(job))
+    sent = captured.sent(to_azure(job))
     assert comparing.theirs(sent, job) == comparing.ours(job)
-    assert comparing.theirs(sent, job) == comparing.theirs(azure.sent(command), job)
-    environment = azure.service.puts[f"{WORKSPACE.id}/environments/named/versions/2"]
+    assert comparing.theirs(sent, job) == comparing.theirs(captured.sent(command), job)
+    environment = captured.service.puts[f"{WORKSPACE.id}/environments/named/versions/2"]
     assert environment["properties"]["image"] == "i"
 
 
@@ -90,9 +90,9 @@ def test_a_plain_command_job_too(away: Path) -> None:
     assert again.environment == given.environment
 
 
-def test_a_job_that_was_sent_can_be_taken_over(azure: Captured, away: Path) -> None:
+def test_a_job_that_was_sent_can_be_taken_over(captured: Captured, away: Path) -> None:
     command = _command(away)
-    azure.sent(command)  # makes ids of all that was local
+    captured.sent(command)  # makes ids of all that was local
     job = from_azure(command)
     assert job.code is not None
     assert job.code.startswith("azureml:/subscriptions/")
@@ -101,17 +101,17 @@ def test_a_job_that_was_sent_can_be_taken_over(azure: Captured, away: Path) -> N
     assert body["properties"]["environmentId"] == f"{WORKSPACE.id}/environments/named/versions/2"
 
 
-def test_the_job_of_the_caller_stays_as_it_is(azure: Captured, away: Path) -> None:
+def test_the_job_of_the_caller_stays_as_it_is(captured: Captured, away: Path) -> None:
     job = from_azure(_command(away))
     before = job.to_dict()
     command = to_azure(job)
-    azure.sent(command)
+    captured.sent(command)
     command.environment_variables["F"] = "2"
     command.tags["x"] = "y"
     assert job.to_dict() == before
 
 
-def test_fields_of_jobsdk_s_own_are_one_property(azure: Captured, away: Path) -> None:
+def test_fields_of_jobsdk_s_own_are_one_property(captured: Captured, away: Path) -> None:
     (away / "requirements.txt").write_text("numpy\n")
     job = jobsdk.command(
         command="nvidia-smi",
@@ -122,7 +122,7 @@ def test_fields_of_jobsdk_s_own_are_one_property(azure: Captured, away: Path) ->
         gpus_per_process=1,
         distribution={"type": "mpi", "launcher": "direct", "added_property": 7},
     )
-    properties = azure.sent(to_azure(job))["properties"]["properties"]
+    properties = captured.sent(to_azure(job))["properties"]["properties"]
     assert properties["mine"] == "1"
     assert json.loads(properties["jobsdk"]) == {
         "max_restarts": 3,
@@ -180,7 +180,7 @@ def test_without_azure_ai_ml_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch
         to_azure(CommandJob(command="x", environment="a:1"))
 
 
-def test_a_name_keeps_its_capital_letters(azure: Captured, away: Path) -> None:
+def test_a_name_keeps_its_capital_letters(captured: Captured, away: Path) -> None:
     job = jobsdk.command(command="x", environment="a:1", name="Name_1")
-    azure.sent(to_azure(job))
-    assert f"{WORKSPACE.id}/jobs/Name_1" in azure.service.puts
+    captured.sent(to_azure(job))
+    assert f"{WORKSPACE.id}/jobs/Name_1" in captured.service.puts
