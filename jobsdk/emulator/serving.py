@@ -35,7 +35,10 @@ class Server:
             proxy_headers=False, server_header=False, access_log=False, log_config=None,
             log_level=logging.CRITICAL,  # what clients do wrong is their own business
         )  # fmt: skip
-        listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait for acknowledgements.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
         self.port: int = listener.getsockname()[1]
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
