@@ -26,7 +26,8 @@ def serve(port: int, ready: Callable[[str], None], open_browser: Callable[[str],
 
     Raises JobsdkError where the port (0: a free one) cannot be had.
     """
-    listener = socket.socket()
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait for acknowledgements.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
