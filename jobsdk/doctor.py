@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap.preflight import diagnosis, machine
-from jobsdk.bootstrap.preflight.diagnosis import OK, PROBLEM, WARNING, Finding
+from jobsdk.bootstrap.preflight.finding import OK, PROBLEM, WARNING, Finding
 from jobsdk.bootstrap.spec import ranks
 from jobsdk.bootstrap.system import network, private
 

@@ -12,7 +12,7 @@ import pytest
 
 from jobsdk import command, doctor
 from jobsdk.bootstrap.preflight import machine
-from jobsdk.bootstrap.preflight.diagnosis import OK, PROBLEM, WARNING, Finding
+from jobsdk.bootstrap.preflight.finding import OK, PROBLEM, WARNING, Finding
 from jobsdk.compute.local import LocalCompute
 from jobsdk.errors import ComputeError, ValidationError
 from tests.bootstrap.runs import wait_for

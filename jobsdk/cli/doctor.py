@@ -13,7 +13,7 @@ from jobsdk.cli.output import output_option, say, show, warn
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jobsdk.bootstrap.preflight.diagnosis import Finding
+    from jobsdk.bootstrap.preflight.finding import Finding
 
 
 @click.command()

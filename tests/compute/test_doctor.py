@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsdk import doctor
-from jobsdk.bootstrap.preflight.diagnosis import OK
+from jobsdk.bootstrap.preflight.finding import OK
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.compute.slurm.test_runs import cluster, slurm  # noqa: F401  (fixtures)
 from tests.compute.ssh.test_ssh import Configure, lab, machines  # noqa: F401

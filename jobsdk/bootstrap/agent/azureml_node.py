@@ -16,7 +16,7 @@ import zlib
 from typing import Any, Dict, Mapping, MutableMapping, Optional
 
 from ..detect import azureml
-from ..detect.registry import NotDetected
+from ..detect.place import NotDetected
 from ..spec import variables
 
 #: The job's plan in the environment: base64 of zlib of its JSON.

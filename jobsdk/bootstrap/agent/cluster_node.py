@@ -13,6 +13,7 @@ import shutil
 import sys
 from typing import Optional, Tuple
 
+from ..detect import place as place_
 from ..detect import registry
 from ..spec import events, plan_file, ranks, variables
 from ..system import private, processes
@@ -35,7 +36,7 @@ def run(run_dir: str) -> int:
 def _rank() -> Optional[int]:
     try:
         return registry.detect().rank
-    except registry.NotDetected:
+    except place_.NotDetected:
         return None
 
 
@@ -44,7 +45,7 @@ def _run(run_dir: str) -> int:
         place = registry.detect()
         _unpack_parcel(run_dir)
         token = _token(run_dir)
-    except (registry.NotDetected, ValueError, OSError) as error:
+    except (place_.NotDetected, ValueError, OSError) as error:
         sys.stderr.write("bootstrap: %s\n" % error)
         return _WRONG_PLACE
     plan = plan_file.read(run_dir)

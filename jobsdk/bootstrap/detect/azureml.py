@@ -13,7 +13,7 @@ import zlib
 from typing import Any, Dict, List, Mapping, Optional
 
 from . import slurm
-from .registry import NotDetected, Place
+from .place import NotDetected, Place
 
 RUN_ID = "AZUREML_RUN_ID"
 

@@ -7,7 +7,7 @@ import socket
 from typing import Mapping, Optional
 
 from ..spec import variables
-from .registry import NotDetected, Place, control
+from .place import NotDetected, Place, control
 
 #: Set by the Job controller in each container of an Indexed Job, also in those of a JobSet.
 INDEX = "JOB_COMPLETION_INDEX"

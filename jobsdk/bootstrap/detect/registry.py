@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, List, Mapping, Optional
 
 from ..spec import variables
-
-
-class Place(NamedTuple):
-    """Where a bootstrap is: its node's rank, and where node 0 listens."""
-
-    rank: int
-    addresses: List[str]  # of node 0: names or numbers; any of them may be wrong as long as one is right
-    ports: List[int]  # of the control port: node 0 takes the first that is free
-    hosts: Optional[List[str]] = None  # the nodes' names in their order, where they are known
-    starts: int = 0  # how often the engine itself has started the whole job again (Slurm: requeued it)
-    returns: bool = False  # whether the engine does so when it takes node 0 away
-    judges: bool = False  # whether only the engine knows why it takes node 0 away: a cancellation, a limit, another job
-
-
-class NotDetected(Exception):
-    """No detector knows this place, or what it says is incomplete."""
+from .place import NotDetected, Place, control
 
 
 def explicit(environment: Mapping[str, str]) -> Optional[Place]:
@@ -42,16 +27,6 @@ def explicit(environment: Mapping[str, str]) -> Optional[Place]:
         ) from None
     hosts = [name.strip() for name in environment.get("JOBSDK_HOSTS", "").split(",")]
     return Place(rank, addresses, ports, hosts if any(hosts) else None)
-
-
-def control(text: str) -> Tuple[List[str], List[int]]:
-    """The addresses and the ports in a value of JOBSDK_CONTROL. Raises ValueError."""
-    left, right = text.split()
-    addresses = [address.strip("[]") for address in left.split(",") if address]
-    ports = [int(port) for port in right.split(",") if port]
-    if not addresses or not ports or not all(0 < port < 65536 for port in ports):
-        raise ValueError(text)
-    return addresses, ports
 
 
 def slurm(environment: Mapping[str, str]) -> Optional[Place]:

@@ -7,7 +7,7 @@ import re
 from typing import Iterator, List, Mapping, Optional
 
 from ..spec import variables
-from .registry import NotDetected, Place
+from .place import NotDetected, Place
 
 _FIRST_PORT, _PORTS_OF_JOB, _JOBS = 20000, 4, 3000  # below 32768, where ports of outgoing connections begin
 _PIECE = re.compile(r"([^\[\]]*)(?:\[([^\[\]]+)\])?")

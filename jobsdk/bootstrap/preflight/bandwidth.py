@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
 from ..spec.text import bytes_text
-from .diagnosis import OK, WARNING, Finding
+from .finding import OK, WARNING, Finding
 
 #: Less than this part of what is usual, or nominal, is slow.
 _SLOW_PAIR, _SLOW_LINK = 1 / 3, 1 / 4

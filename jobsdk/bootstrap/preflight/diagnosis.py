@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..spec.text import bytes_text, ranges, seconds_text
-
-OK, WARNING, PROBLEM = "ok", "warning", "problem"
+from .finding import OK, PROBLEM, WARNING, Finding, worst_first
 
 #: Docker gives 64 MiB; the workers of one DataLoader, and NCCL between the GPUs of a node, want more.
 SHM_WANTED = 1 << 30
@@ -15,20 +14,6 @@ FILES_WANTED = 4096  # open files: 1,024, as many systems have it, is what DataL
 PROCESSES_WANTED = 4096
 CLOCK_WARNING, CLOCK_PROBLEM = 0.1, 5.0  # seconds off node 0's clock
 _MOST_PAIRS = 20  # pairs that cannot connect and are named one by one
-
-
-class Finding(NamedTuple):
-    """One line of a diagnosis: `level`, what it is about, what is the case, and what to do (None: nothing)."""
-
-    level: str
-    subject: str
-    text: str
-    fix: Optional[str] = None
-
-
-def worst_first(findings: Iterable[Finding]) -> List[Finding]:
-    """Problems, then warnings, then what is right; otherwise in the order given."""
-    return sorted(findings, key=lambda finding: (PROBLEM, WARNING, OK).index(finding.level))
 
 
 # -- one machine -------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from ..spec import events, paths
 from ..system import infiniband, network
 from . import diagnosis, machine
 from .allreduce import Reduction
+from .finding import OK, PROBLEM, WARNING, Finding
 from .links import Links, Listener
 from .measurement import Measurement
 from .ring import Station
@@ -345,7 +346,7 @@ class Judge:
         measured = self._measured.result if self._measured is not None else None
         nodes = diagnosis.Nodes(self._reports, self._missing(), self._wanted, measured)
         findings = nodes.findings()
-        self.code = 1 if any(finding.level == diagnosis.PROBLEM for finding in findings) else 0
+        self.code = 1 if any(finding.level == PROBLEM for finding in findings) else 0
         result = {
             "findings": [finding._asdict() for finding in findings],
             "summary": nodes.summary(),
@@ -397,14 +398,14 @@ def text_of(result: Mapping[str, Any]) -> List[str]:
     return [*lines, result["summary"]]
 
 
-def of_text(lines: Sequence[str]) -> Optional[Tuple[List[diagnosis.Finding], str]]:
+def of_text(lines: Sequence[str]) -> Optional[Tuple[List[Finding], str]]:
     """Findings and summary from what `text_of` has made of them, in a log; None where it has no summary."""
     findings = []
     for line in lines:
         level, _, rest = line.partition(" ")
-        if level in (diagnosis.PROBLEM, diagnosis.WARNING, diagnosis.OK):
+        if level in (PROBLEM, WARNING, OK):
             text, _, fix = rest.strip().partition(". Fix: ")
-            findings.append(diagnosis.Finding(level, "", text, fix or None))
+            findings.append(Finding(level, "", text, fix or None))
     if not lines or re.match(r"\d+ nodes?: ", lines[-1]) is None:
         return None
     return findings, lines[-1]

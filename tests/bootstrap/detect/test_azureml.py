@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jobsdk.bootstrap.agent import azureml_node
 from jobsdk.bootstrap.detect import registry, slurm
-from jobsdk.bootstrap.detect.registry import NotDetected
+from jobsdk.bootstrap.detect.place import NotDetected
 from tests.bootstrap.runs import plan
 
 RUN = {"AZUREML_RUN_ID": "brave_nut_1"}

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from jobsdk.bootstrap.detect import kubernetes, registry
-from jobsdk.bootstrap.detect.registry import Place
+from jobsdk.bootstrap.detect import kubernetes, place, registry
+from jobsdk.bootstrap.detect.place import Place
 
 CONTROL = "job-0.job 29871,29872"
 
@@ -32,7 +32,7 @@ def test_node_0_by_the_pods_own_name(own: str, index: str, first: str | None) ->
 def test_without_a_word_of_where_node_0_is_the_names_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getfqdn", lambda: "job-7.job.jobs.svc")
     assert registry.detect({"JOB_COMPLETION_INDEX": "7"}) == Place(7, ["job-0.job.jobs.svc"], list(kubernetes.PORTS))
-    with pytest.raises(registry.NotDetected, match="does not end with its index 8; give the pods a subdomain"):
+    with pytest.raises(place.NotDetected, match="does not end with its index 8; give the pods a subdomain"):
         registry.detect({"JOB_COMPLETION_INDEX": "8"})
 
 
@@ -41,5 +41,5 @@ def test_without_a_word_of_where_node_0_is_the_names_tell(monkeypatch: pytest.Mo
     [{"JOB_COMPLETION_INDEX": "x"}, {"JOB_COMPLETION_INDEX": "1", "JOBSDK_CONTROL": "nonsense"}],
 )
 def test_nonsense_is_said(environment: dict[str, str]) -> None:
-    with pytest.raises(registry.NotDetected, match=list(environment)[-1]):
+    with pytest.raises(place.NotDetected, match=list(environment)[-1]):
         registry.detect(environment)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from jobsdk.bootstrap.detect import place as place_
 from jobsdk.bootstrap.detect import registry
-from jobsdk.bootstrap.detect.registry import Place
+from jobsdk.bootstrap.detect.place import Place
 
 
 @pytest.mark.parametrize(
@@ -34,10 +35,10 @@ def test_hosts_may_be_named_in_the_order_of_the_nodes(text: str, hosts: list[str
     ],
 )
 def test_half_told_is_an_error_that_says_what_is_needed(environment: dict[str, str]) -> None:
-    with pytest.raises(registry.NotDetected, match="JOBSDK_CONTROL"):
+    with pytest.raises(place_.NotDetected, match="JOBSDK_CONTROL"):
         registry.detect(environment)
 
 
 def test_no_known_place_is_an_error() -> None:
-    with pytest.raises(registry.NotDetected, match="set JOBSDK_NODE_RANK and JOBSDK_CONTROL"):
+    with pytest.raises(place_.NotDetected, match="set JOBSDK_NODE_RANK and JOBSDK_CONTROL"):
         registry.detect({})

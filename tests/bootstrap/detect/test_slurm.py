@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobsdk.bootstrap.detect import registry, slurm
-from jobsdk.bootstrap.detect.registry import NotDetected, Place
+from jobsdk.bootstrap.detect.place import NotDetected, Place
 from tests import engines
 from tests.needs import needs
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobsdk.bootstrap.preflight import bandwidth
 from jobsdk.bootstrap.preflight import run as preflight
-from jobsdk.bootstrap.preflight.diagnosis import OK, WARNING, Finding
+from jobsdk.bootstrap.preflight.finding import OK, WARNING, Finding
 from tests.bootstrap.namespaces import Hosts
 from tests.bootstrap.preflight.test_run import TOKEN, on_hosts, result, the_plan
 from tests.bootstrap.runs import LocalRun

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jobsdk.bootstrap.preflight import diagnosis
-from jobsdk.bootstrap.preflight.diagnosis import OK, PROBLEM, WARNING, Finding, Nodes
+from jobsdk.bootstrap.preflight.diagnosis import Nodes
+from jobsdk.bootstrap.preflight.finding import OK, PROBLEM, WARNING, Finding
 
 GIB = 1 << 30
 GOOD: dict[str, Any] = {
