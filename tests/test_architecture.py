@@ -63,7 +63,7 @@ UPWARD = {
 }
 #: Code on the way of a job that asks for a type by its name, by what is searched for. These numbers may only fall.
 CEILINGS = {
-    r"""\["distribution"\]\["type"\]|\["distribution"\]\.get\("type"\)|distribution\.type\b""": 25,
+    r"""\["distribution"\]\["type"\]|\["distribution"\]\.get\("type"\)|distribution\.type\b""": 14,
     r"""\btype [!=]= "azureml\"""": 2,
 }
 

@@ -9,6 +9,7 @@ import pickle
 import sys
 from typing import Any, NamedTuple
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import paths, ranks
 from jobsdk.errors import JobFailed, JobsdkError
 from jobsdk.functions import call
@@ -57,7 +58,7 @@ def _file(run: RunFolder, rank: int) -> str:
 
     # Azure ML's own launcher: there it lies among the outputs, which are fetched as a whole.
     kept = f"{compute.of_run(run).fetch(run, ['default'])['default']}/{call.KEPT.partition('/')[2]}"
-    who = f"{process.role}-{process.role_index}" if plan["distribution"]["type"] == "tensorflow" else f"rank-{rank}"
+    who = f"{process.role}-{process.role_index}" if distributions.of(plan).has_roles else f"rank-{rank}"
     return f"{kept}/{who}.result.log"
 
 

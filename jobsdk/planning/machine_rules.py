@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import ranks
 from jobsdk.findings import Finding, Path, one_of
 
@@ -39,7 +40,7 @@ def _gpus(plan: Plan, machine: Machine) -> Iterator[Finding]:
         message = f"{count} on a node take{'s' * (processes == 1)} {_gpus_text(needed)}, and {has}"
         fix = "lower gpus_per_process or the processes on each node, or take another instance_type"
         yield Finding("error", ("resources", "gpus_per_process"), message, fix)
-    elif not needed and 0 < machine.gpus < processes and plan["distribution"]["type"] in ("pytorch", "deepspeed"):
+    elif not needed and 0 < machine.gpus < processes and distributions.of(plan).has_gpu_per_rank:
         message = f"a node has {count}, and {has}: a script that takes cuda:LOCAL_RANK fails"
         path = ("distribution", "process_count_per_instance")
         yield Finding("warning", path, message, f"set it to {machine.gpus}")
@@ -61,7 +62,7 @@ def _gpus_text(count: int) -> str:
 
 
 def _network(plan: Plan, machine: Machine, catalogue: Catalogue, where: Path) -> Iterator[Finding]:
-    if plan["nodes"] == 1 or machine.has_infiniband or plan["distribution"]["type"] == "none":
+    if plan["nodes"] == 1 or machine.has_infiniband or not distributions.of(plan).communicates:
         return
     if machine.infiniband:
         lacks = f"{machine.name} has InfiniBand without SR-IOV, which NCCL and UCX cannot use"

@@ -9,12 +9,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
+from .. import distributions
 from ..control.channel import Message
 from ..control.client import ControlClient
 from ..control.loop import Loop, Timer
 from ..control.server import HEARTBEAT_TIMEOUT
 from ..coordinator.coordinator import HOLD, LONG_HOLD, Coordinator, Settings
-from ..distributions import ray
 from ..failures import tracebacks
 from ..failures.collect import Autopsy
 from ..launchers import base
@@ -70,6 +70,7 @@ class NodeAgent:
 
     def __init__(self, plan: Dict[str, Any], node: Node) -> None:
         self._plan = plan
+        self._distribution = distributions.of(plan)
         self._node = node
         self._loop = Loop()
         self._children: Dict[int, _Child] = {}
@@ -168,13 +169,8 @@ class NodeAgent:
         self._client.send({key: value for key, value in message.items() if key != "restart" or value is not None})
 
     def _ports(self) -> List[int]:
-        """Free ports for this node's ranks: TensorFlow's tasks have one each."""
-        kind, needed = self._plan["distribution"]["type"], 1
-        if kind == "tensorflow":
-            needed = len(self._ranks())
-        elif kind == "ray":
-            needed = ray.PORTS
-        return network.free_ports(max(1, needed))
+        """Free ports that this node offers."""
+        return network.free_ports(self._distribution.ports(self._node.rank))
 
     def _ranks(self) -> List[int]:
         return [process.rank for process in ranks_.node_processes(self._plan, self._node.rank)]
@@ -353,7 +349,7 @@ class NodeAgent:
 
         place = (self._node.run_dir, self._node.rank, rank, restart or 0)
         self._clocks[pid] = LogClock(self._loop, log, paths.times(*place), paths.reports(*place), tell)
-        if self._plan["distribution"]["type"] == "mpi":
+        if self._distribution.uses_mpi:
             from ..launchers import mpi_library
 
             if mpi_library.is_out_of_place(self._plan, process.rank):
@@ -539,15 +535,15 @@ class NodeAgent:
         return own | ({self._ray.pid} if is_needed else set())
 
     def _ends_by_itself(self, pid: int) -> bool:
-        """mpirun ends when its ranks do, and Open MPI 4 crashes on a SIGTERM meanwhile: it has half the grace time."""
+        """Whether it is a launcher, or a launcher's daemon, that may end with its ranks."""
         child = self._children.get(pid)
         if child is None:
             launched = self._shells is not None and pid in self._shells.living()  # its daemon
         else:
             launched = child.process is None
-        if not launched or self._plan["distribution"]["type"] != "mpi":
+        if not launched or self._deadline is None:
             return False
-        return self._deadline is not None and self._deadline - time.monotonic() > self._plan["grace_s"] / 2
+        return self._distribution.spares_launcher(self._deadline - time.monotonic())
 
     def _say(self, text: str) -> None:
         print("%s node %d: %s" % (time.strftime("%H:%M:%S"), self._node.rank, text), file=sys.stderr, flush=True)

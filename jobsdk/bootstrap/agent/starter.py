@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
+from .. import distributions
 from ..distributions import contract
 from ..hangs import arming
 from ..launchers import base
@@ -34,6 +35,7 @@ class Starter:
         warn: Callable[[str], None],
     ) -> None:
         self._plan = plan
+        self._distribution = distributions.of(plan)
         self._node_rank = node_rank
         self._control = control
         self._began = began
@@ -49,7 +51,7 @@ class Starter:
         os.makedirs(paths.node_logs(facts.run_dir, self._node_rank), exist_ok=True)
         arming.prepare(facts.run_dir)
         distribution = self._plan["distribution"]
-        if distribution["type"] in ("mpi", "deepspeed"):
+        if self._distribution.has_hostfile:
             base.write_hostfile(self._plan, facts)
         self._command = paths.rendered(self._plan, facts.io_dir)
         if "autotuning" in distribution:
@@ -100,7 +102,7 @@ class Starter:
 
     def _own_files(self, facts: facts_.Facts) -> str:
         """On this machine, as MPI maps some of them into memory, and of no other start, not even of a killed one."""
-        if not self._files and self._plan["distribution"]["type"] == "mpi":
+        if not self._files and self._distribution.uses_mpi:
             place = base.chosen(self._plan, facts).get("TMPDIR") or "/tmp"  # nosec B108 # a 0700 folder in it
             name = os.urandom(8).hex()
             self._files = "%s/jobsdk-mpi-%s" % (place, name)

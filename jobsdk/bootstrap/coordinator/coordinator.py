@@ -8,6 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
+from .. import distributions
 from ..control.channel import Message
 from ..control.loop import Loop
 from ..control.rendezvous import Rendezvous
@@ -63,6 +64,7 @@ class Coordinator:
     ) -> None:
         self._loop = loop
         self._plan = plan
+        self._distribution = distributions.of(plan)
         self._settings = settings
         self._run_dir = settings.run_dir
         self._ended = ended
@@ -79,12 +81,9 @@ class Coordinator:
         self._relay: Optional[Relay] = None
         self._assembly: Optional[Assembly] = None
         self._pause = loop.later(0.0, lambda: None)
-        members = plan["nodes"] * (2 if ranks.has_shell(plan) else 1)  # each may be asked for a launcher's daemon
-        if plan["distribution"].get("launcher", "direct") != "direct":
-            members += ranks.world_size(plan)  # its ranks join too
         self._server = ControlServer(
             loop, listener, settings.token, self._message, self._left,
-            members, plan.get("heartbeat_s", HEARTBEAT_TIMEOUT),
+            self._distribution.members(), plan.get("heartbeat_s", HEARTBEAT_TIMEOUT),
         )  # fmt: skip
         self._inquiries = Inquiries(loop, self._server.broadcast)
         self._gather()
@@ -152,7 +151,7 @@ class Coordinator:
             message = now.ends[message["rank"]] = dict(message, **late)
         if message["exit_code"] and not message["stopped"]:
             self._fail(message)
-        elif now.reason is None and self._work_is_done():
+        elif now.reason is None and self._distribution.is_done(now.ends):
             self._stop("complete")
         if now.told_to_stop:
             self._tell_to_stop()
@@ -340,17 +339,6 @@ class Coordinator:
     def _has_work(self, node: int) -> bool:
         """Whether ranks of a node have not ended; a launcher may have started them from another node."""
         return any(one.rank not in self._round.ends for one in ranks.node_processes(self._plan, node))
-
-    def _work_is_done(self) -> bool:
-        """Parameter servers, workers that serve a chief, and a Ray cluster never end by themselves: others' ends
-        count."""
-        if self._assembly is not None:
-            return 0 in self._round.ends and self._round.ends[0]["exit_code"] == 0
-        if self._plan["distribution"].get("parameter_servers", 0) == 0:
-            return False
-        chief, ends = self._plan["distribution"]["chief"], self._round.ends
-        essential = [p.rank for p in ranks.processes(self._plan) if p.role == ("chief" if chief else "worker")]
-        return all(rank in ends and ends[rank]["exit_code"] == 0 for rank in essential)
 
     # -- the remote shell ----------------------------------------------------------------------------------------
 

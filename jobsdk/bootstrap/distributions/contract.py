@@ -7,15 +7,13 @@ superset of what Azure ML and torchrun set; where a name comes from elsewhere, t
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Dict
 
 from ..spec import mlflow_store, paths
-from ..spec.facts import Facts, endpoint
-from ..spec.ranks import Plan, Process, _tensorflow_roles, has_shell, node_processes, sharers, world_size
-from ..system import infiniband as fabric
-from . import ray
+from ..spec.facts import Facts
+from ..spec.ranks import Plan, Process, has_shell, node_processes, sharers, world_size
+from . import of
 
 #: Variables that say which process this is; a job may not set them itself.
 IDENTITY = frozenset(
@@ -27,43 +25,26 @@ IDENTITY = frozenset(
 )
 
 
-def tensorflow_cluster(plan: Plan, facts: Facts) -> str:
-    """The `cluster` of TF_CONFIG as JSON. Roles without a task are left out: TensorFlow 2.13+ refuses `"ps": []`."""
-    cluster: Dict[str, Dict[int, str]] = {"chief": {}, "worker": {}, "ps": {}}
-    for node_rank in range(plan["nodes"]):
-        for local, (role, index) in enumerate(_tensorflow_roles(plan, node_rank)):
-            address = endpoint(facts.addresses[node_rank], facts.ports[node_rank][local])
-            cluster[role][index] = address
-    return json.dumps({role: [tasks[i] for i in sorted(tasks)] for role, tasks in cluster.items() if tasks})
-
-
 class Contract:
     """The environment of every process of one job under given facts. What all share is worked out once."""
 
     def __init__(self, plan: Plan, facts: Facts) -> None:
         self._plan = plan
         self._facts = facts
-        self._type = plan["distribution"]["type"]
+        self._distribution = of(plan)
         self._world_size = world_size(plan)
         self._shared = self._shared_variables()
-        self._own_mpirun = self._for_own_mpirun()
+        self._of_launcher = self._distribution.launcher_variables(facts)
         self._has_store = mlflow_store.has_store(plan, facts.inherited)
-        self._cluster = tensorflow_cluster(plan, facts) if self._type == "tensorflow" else ""
 
     def environment(self, process: Process) -> Dict[str, str]:
         """The variables set for `process`, over `facts.inherited`. The user's own win, but for IDENTITY."""
         variables = dict(self._shared)
         variables.update(self._identity(process))
-        if self._type == "tensorflow":
-            variables["TF_CONFIG"] = '{"cluster": %s, "task": {"type": "%s", "index": %d}, "environment": "cloud"}' % (
-                self._cluster, process.role, process.role_index)  # fmt: skip
-        elif self._type == "mpi":
-            variables.update(self._mpi(process))
-        elif self._type in ("pytorch", "deepspeed"):
-            variables.update(self._torch(process))
+        variables.update(self._distribution.variables(process, self._facts))
         if self._has_store:
             variables.update(mlflow_store.variables(self._plan, self._facts.run_dir, process.rank))
-        variables.update(self._own_mpirun)
+        variables.update(self._of_launcher)
         variables.update(self._defaults(process))
         for name, value in self._plan["environment"].items():
             if name not in IDENTITY:
@@ -110,19 +91,12 @@ class Contract:
             variables["AZURE_ML_INPUT_" + name] = paths.input_value(plan, name, facts.io_dir)
         for name in plan["outputs"]:
             variables["AZURE_ML_OUTPUT_" + name] = paths.output_path(plan, name, facts.io_dir)
-        if self._type in ("mpi", "deepspeed"):
-            variables["JOBSDK_HOSTFILE"] = paths.hostfile(facts.run_dir)
-            variables["JOBSDK_MACHINEFILE"] = paths.machinefile(facts.run_dir)
-        if self._type == "ray":
-            variables.update(ray.variables(plan, facts))
-        if "config" in plan["distribution"]:
-            config = plan["distribution"]["config"]
-            variables["JOBSDK_DEEPSPEED_CONFIG"] = paths.deepspeed_config(config, facts.run_dir)
+        variables.update(self._distribution.shared_variables(facts))
         return variables
 
     def _identity(self, process: Process) -> Dict[str, str]:
         node, run_dir, restart = str(process.node_rank), self._facts.run_dir, self._facts.restart_count
-        role = "rank" if process.role == "worker" and self._type != "tensorflow" else process.role
+        role = "rank" if process.role == "worker" and not self._distribution.has_roles else process.role
         return {
             "RANK": str(process.rank),
             "LOCAL_RANK": str(process.local_rank),
@@ -135,58 +109,6 @@ class Contract:
             "JOBSDK_RESULT": paths.result(run_dir, process.node_rank, process.rank, restart),
         }
 
-    def _mpi(self, process: Process) -> Dict[str, str]:
-        master = endpoint(self._shared["MASTER_ADDR"], self._shared["MASTER_PORT"])
-        variables = {
-            "OMPI_COMM_WORLD_RANK": str(process.rank),
-            "OMPI_COMM_WORLD_SIZE": str(self._world_size),
-            "OMPI_COMM_WORLD_LOCAL_RANK": str(process.local_rank),
-            "OMPI_COMM_WORLD_LOCAL_SIZE": str(process.local_size),
-            "OMPI_COMM_WORLD_NODE_RANK": str(process.local_rank),  # in Open MPI's words: the rank within the node
-            "AZ_BATCH_MASTER_NODE": master,
-        }
-        if self._plan["nodes"] == 1:  # what Azure ML sets on a single node
-            variables["AZ_BATCHAI_MPI_MASTER_NODE"] = self._shared["MASTER_ADDR"]
-        return variables
-
-    def _for_own_mpirun(self) -> Dict[str, str]:
-        """With `launcher: direct` the command may call mpirun by itself, which is to find the nodes as ours does."""
-        if self._type != "mpi" or self._plan["distribution"]["launcher"] != "direct" or not has_shell(self._plan):
-            return {}
-        from . import open_mpi
-
-        given, interface = self._facts.inherited, fabric.interface(self._plan)
-        settings = open_mpi.settings(self._facts.addresses, {**given, **self._plan["environment"]}, interface)
-        chosen = dict(open_mpi.ROOT, **settings)
-        return {name: value for name, value in chosen.items() if name not in given}
-
-    def _torch(self, process: Process) -> Dict[str, str]:
-        """torchrun's further names; scripts and frameworks tell by TORCHELASTIC_RUN_ID that a launcher started them."""
-        if process.role == "tuner":  # the processes of its trials inherit what it has
-            return self._deepspeed(process)
-        variables = {
-            "ROLE_NAME": "default",
-            "ROLE_RANK": str(process.rank),
-            "ROLE_WORLD_SIZE": str(self._world_size),
-            "GROUP_WORLD_SIZE": str(self._plan["nodes"]),
-            "TORCHELASTIC_RUN_ID": self._plan["run"],
-            "TORCHELASTIC_RESTART_COUNT": str(self._facts.restart_count),
-            "TORCHELASTIC_MAX_RESTARTS": str(self._plan["restarts"]["max"]),
-            "TORCHELASTIC_USE_AGENT_STORE": "False",
-            "TORCHELASTIC_ERROR_FILE": paths.error_file(
-                self._facts.run_dir, process.node_rank, process.rank, self._facts.restart_count
-            ),
-        }
-        return dict(variables, **self._deepspeed(process)) if self._type == "deepspeed" else variables
-
-    def _deepspeed(self, process: Process) -> Dict[str, str]:
-        """Names that deepspeed.comm reads."""
-        return {
-            "CROSS_RANK": str(process.node_rank),
-            "CROSS_SIZE": str(self._plan["nodes"]),
-            "LOCAL_SIZE": str(process.local_size),
-        }
-
     def _defaults(self, process: Process) -> Dict[str, str]:
         """Variables that are set only where neither the job nor the inherited environment sets them."""
         facts, variables = self._facts, {"PYTHONUNBUFFERED": "1"}
@@ -194,12 +116,8 @@ class Contract:
             variables["OMP_NUM_THREADS"] = str(max(1, facts.cores // process.local_size))
         elif facts.cores is not None:
             variables["OMP_NUM_THREADS"] = "<%s / %d>" % (facts.cores, process.local_size)
-        network = self._plan.get("network") or {}
-        variables.update(fabric.variables(network, self._type, facts.interface, facts.infiniband))
-        if self._type in ("pytorch", "deepspeed"):
-            variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
-        elif self._type == "ray":
-            variables["RAY_USAGE_STATS_ENABLED"] = "0"
+        variables.update(self._distribution.network_variables(facts))
+        variables.update(self._distribution.defaults())
         chosen = {name: value for name, value in variables.items() if name not in facts.inherited}
         count = self._plan["gpus_per_process"]
         if process.role == "tuner":

@@ -1,4 +1,4 @@
-"""What a job's Ray cluster needs of its plan: ports, variables and a folder."""
+"""Ray: one command, over a Ray cluster of the job's nodes or one that runs already; its ports, variables and folder."""
 
 from __future__ import annotations
 
@@ -7,13 +7,29 @@ from typing import Any, Dict, Mapping, Optional
 
 from ..spec import facts as facts_
 from ..spec import ranks
+from .base import Distribution
 
 #: Of the ports that node 0 offers: the head's, the dashboard's, and that of the server for Ray's clients. The first of
 #: all is MASTER_PORT.
 PORTS = 4
-
-
 _HEAD, _DASHBOARD, _CLIENT = 1, 2, 3
+
+
+class Ray(Distribution):
+    kind = "ray"
+
+    def ports(self, node_rank: int) -> int:
+        return PORTS
+
+    def shared_variables(self, facts: facts_.Facts) -> Dict[str, str]:
+        return variables(self.plan, facts)
+
+    def defaults(self) -> Dict[str, str]:
+        return {"RAY_USAGE_STATS_ENABLED": "0"}
+
+    def is_done(self, ends: Mapping[int, Mapping[str, Any]]) -> bool:
+        """The job's own cluster never ends by itself."""
+        return ranks.has_cluster(self.plan) and 0 in ends and ends[0]["exit_code"] == 0
 
 
 def variables(plan: Mapping[str, Any], facts: facts_.Facts) -> Dict[str, str]:

@@ -10,9 +10,9 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from .. import distributions
 from ..spec import facts as facts_
 from ..spec import paths, ranks
-from ..system import infiniband
 
 #: Where Open MPI (4: orte, 5: prte) and Hydra tell a process its rank and the world's size.
 _RANK_NAMES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
@@ -63,8 +63,7 @@ def own_argv(verb: str) -> List[str]:
 
 def chosen(plan: Dict[str, Any], facts: facts_.Facts) -> Dict[str, str]:
     """What the compute's network, the inherited environment or the job says to a launcher: OMPI_MCA_*, DS_*, UCX_*."""
-    network, kind = plan.get("network") or {}, plan["distribution"]["type"]
-    variables = infiniband.variables(network, kind, facts.interface, facts.infiniband)
+    variables = distributions.of(plan).network_variables(facts)
     variables.update(facts.inherited)
     variables.update(plan["environment"])
     return variables
@@ -78,7 +77,7 @@ def command(
     `files` is a folder of this node for what it keeps while it runs.
     Raises FileNotFoundError where the launcher is not installed.
     """
-    if plan["distribution"]["type"] == "deepspeed":
+    if plan["distribution"]["launcher"] == "deepspeed":
         from . import deepspeed
 
         return deepspeed.command(plan, facts, node_rank), {}

@@ -11,6 +11,7 @@ import re
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set
 
+from .. import distributions
 from ..control.loop import Loop
 from ..spec import ranks
 from ..system import processes
@@ -132,7 +133,7 @@ def mismatch(library: Library, launcher: Launcher) -> str:
 
 def is_out_of_place(plan: Dict[str, Any], rank: int) -> bool:
     """Whether an MPI library in a rank that no mpirun started is worth a word. Rank 0 speaks for all."""
-    return rank == 0 and plan["distribution"]["type"] == "mpi" and ranks.world_size(plan) > 1
+    return rank == 0 and distributions.of(plan).uses_mpi and ranks.world_size(plan) > 1
 
 
 def warning(library: Library) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from .. import distributions
 from ..distributions import open_mpi
 from ..failures import tracebacks
 from ..spec import facts as facts_
@@ -149,7 +150,7 @@ def aborted(
 
     Hydra then kills at once all that it has started: nobody is left to report which rank it was.
     """
-    if plan["distribution"]["type"] != "mpi":
+    if not distributions.of(plan).uses_mpi:
         return None
     for process in ranks_.processes(plan) if node is None else ranks_.node_processes(plan, node):
         words = tracebacks.last_words(paths.rank_log(run_dir, process.node_rank, process.rank, restart))
