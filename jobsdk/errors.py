@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.report import RunReport
     from jobsdk.findings import Finding
 
 
@@ -55,9 +56,9 @@ class FileExists(JobsdkError, FileExistsError):
 class JobFailed(JobsdkError):
     """A run ended other than Completed. `report` is its report: status, exit code and the cause."""
 
-    report: dict[str, Any]
+    report: RunReport
 
-    def __init__(self, message: str, report: dict[str, Any] | None = None) -> None:
+    def __init__(self, message: str, report: RunReport | None = None) -> None:
         super().__init__(message)
         self.report = report or {}
 

@@ -5,6 +5,7 @@ python scripts/reference.py
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ from jobsdk.bootstrap.coordinator.restarts import LASTING  # noqa: E402
 from jobsdk.bootstrap.distributions import contract  # noqa: E402
 from jobsdk.bootstrap.failures import known_errors  # noqa: E402
 from jobsdk.bootstrap.spec import facts, ranks  # noqa: E402
+from jobsdk.bootstrap.spec import report as report_  # noqa: E402
 from jobsdk.compute.base import COMMON  # noqa: E402
 from jobsdk.job.command import CommandJob, command  # noqa: E402
 from jobsdk.job.distribution import DISTRIBUTIONS  # noqa: E402
@@ -184,6 +186,41 @@ def events() -> str:
     )
 
 
+def report() -> str:
+    parts = []
+    for name, (doc, rows) in _typed(Path(report_.__file__)).items():
+        if name not in ("RankEnd", "Oom", "Disk", "Evidence"):
+            parts += [f"## {name}", doc, _table(("key", "value", "meaning"), rows)]
+    return _page(
+        "The report of a run",
+        "How a run ended. `Run.report`, `JobFailed.report` and `report.json` in [the run's "
+        "folder](../running.md#the-runs-folder) have these keys. The types are in `jobsdk/bootstrap/spec/report.py`.",
+        *_whole_first(parts),
+    )
+
+
+def _whole_first(parts: list[str]) -> list[str]:
+    """Triples of title, text and table, the whole before what it is made of."""
+    return [line for start in range(len(parts) - 3, -1, -3) for line in parts[start : start + 3]]
+
+
+def _typed(file: Path) -> dict[str, tuple[str, list[tuple[str, str, str]]]]:
+    """The TypedDicts of a module: docstring, and each key with its type and the `#:` comment above it."""
+    text = file.read_text()
+    lines, found = text.split("\n"), {}
+    for model in ast.parse(text).body:
+        if isinstance(model, ast.ClassDef):
+            rows = []
+            for key in model.body:
+                if isinstance(key, ast.AnnAssign):
+                    meaning = lines[key.lineno - 2].strip()
+                    if not meaning.startswith("#: "):
+                        raise ValueError(f"{file}:{key.lineno}: no `#:` comment above the key")
+                    rows.append((f"`{ast.unparse(key.target)}`", f"`{ast.unparse(key.annotation)}`", meaning[3:]))
+            found[model.name] = (ast.get_docstring(model) or "", rows)
+    return found
+
+
 def compute_settings() -> str:
     parts = []
     for name in computes.types():
@@ -307,6 +344,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "compute-settings.md": compute_settings,
     "exit-codes.md": exit_codes,
     "events.md": events,
+    "report.md": report,
 }
 
 

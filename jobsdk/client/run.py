@@ -18,6 +18,7 @@ from jobsdk.runs.state import State
 from jobsdk.terminal import Guard, guarded
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.report import RunReport
     from jobsdk.compute.base import Compute
     from jobsdk.job.kinds import Items
     from jobsdk.runs.logs import Shown, Sink
@@ -126,8 +127,8 @@ class Run:
         return self.state().exit_code
 
     @property
-    def report(self) -> dict[str, Any]:
-        """How it ended, with the cause; empty before."""
+    def report(self) -> RunReport:
+        """How it ended, with the cause; empty before. Its keys: docs/reference/report.md."""
         return self.folder.report()
 
     @property

@@ -22,6 +22,7 @@ from jobsdk.job.model import Model, Nested, field
 from jobsdk.job.scaling import ScalingConfig, TorchConfig
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.report import RunReport
     from jobsdk.client.run import Run
     from jobsdk.compat.training_result import Result
     from jobsdk.functions import FunctionJob
@@ -50,7 +51,7 @@ class TrainingFailedError(JobFailed):
     def __init__(
         self,
         message: str,
-        report: dict[str, Any] | None = None,
+        report: RunReport | None = None,
         worker_failures: Mapping[int, BaseException] | None = None,
     ) -> None:
         super().__init__(message, report)

@@ -7,11 +7,14 @@ import os
 import re
 import sysconfig
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jobsdk.bootstrap.failures.classify import traceback_tells
 from jobsdk.bootstrap.failures.tracebacks import plain
 from jobsdk.bootstrap.spec.text import ranges
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.report import RankEnd
 
 _LINES = 20
 _WIDTH = 200  # characters of a line
@@ -108,7 +111,7 @@ def _stacks(stacks: Sequence[str]) -> list[str]:
 
 def _said(cause: Mapping[str, Any], room: int) -> list[str]:
     """The traceback, or without one that tells why it ended, the last lines of its output."""
-    record = {"exit_code": 1, **cause}
+    record = cast("RankEnd", {"exit_code": 1, **cause})
     if cause.get("traceback") and traceback_tells(record):
         return _traceback(plain(cause["traceback"]).split("\n"), room)
     lines = [line for line in cause.get("last_lines") or [] if line.strip()]

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jobsdk.bootstrap.spec import events as writing
 from jobsdk.bootstrap.spec import exit_codes, mlflow_store, plan_file
@@ -21,6 +21,9 @@ from jobsdk.home import locked, make_folder, runs_folder
 from jobsdk.runs.children import reap
 from jobsdk.runs.refresh import Pace, Refresh
 from jobsdk.runs.state import EventReader, State
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.report import RunReport
 
 _LEFT_OUT = "left-out.json"  # by output: what of it is not here
 _SUBMITTER_GRACE = 10.0  # seconds between the submission and the supervisor's first word
@@ -110,7 +113,7 @@ class RunFolder:
             return {}
         return content if isinstance(content, dict) else {}
 
-    def write_json(self, name: str, content: dict[str, Any]) -> None:
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Replace one of the folder's JSON files as a whole."""
         writing.write_json(str(self.path / name), content)
 
@@ -144,9 +147,9 @@ class RunFolder:
     def plan(self) -> dict[str, Any]:
         return self.read_json("plan.json")
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> RunReport:
         """report.json; empty before the run's end."""
-        return self.read_json("report.json")
+        return cast("RunReport", self.read_json("report.json"))
 
     def append_event(self, event: str, **facts: Any) -> None:
         """Add an event: one append of a whole line, safe with any number of writers."""

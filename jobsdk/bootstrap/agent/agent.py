@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, cast
 
 from .. import distributions
 from ..control.channel import Message
@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..launchers.mpi_library import Library
     from ..launchers.ray_cluster import Member
     from ..remote_shell.sessions import Sessions
+    from ..spec.report import RankEnd
 
 
 class Node(NamedTuple):
@@ -470,11 +471,11 @@ class NodeAgent:
 
     # -- stopping ------------------------------------------------------------------------------------------------
 
-    def _stop_soon(self, record: Dict[str, Any]) -> None:
+    def _stop_soon(self, record: Message) -> None:
         """After a failure here: what it causes in other ranks, or what caused it, is to show itself first."""
         from ..failures import classify
 
-        restart, hold = self._restart, HOLD if classify.speaks_for_itself(record) else LONG_HOLD
+        restart, hold = self._restart, HOLD if classify.speaks_for_itself(cast("RankEnd", record)) else LONG_HOLD
         self._loop.later(hold, lambda: self._stop("failure") if restart == self._restart else None)
 
     def _stop(self, reason: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
 from ..coordinator import restarts
 from ..failures import fallback_report
 from ..spec import events, exit_codes, ranks
+
+if TYPE_CHECKING:
+    from ..spec.report import Cause
 
 
 class Standing(NamedTuple):
@@ -38,7 +41,7 @@ def standing(run_dir: str, plan: ranks.Plan, starts: int) -> Optional[Standing]:
         events.note(run_dir, "taken_up", restart=number)
         return Standing(number, used)
     text = "the engine ended the job and started it again, as it does after the failure of a machine"
-    cause = {"class": "node_lost", "exit_code": exit_codes.LOST, "message": text, "node": None, "rank": None}
+    cause: Cause = {"class": "node_lost", "exit_code": exit_codes.LOST, "message": text, "node": None, "rank": None}
     decision = restarts.decide(plan, cause, (), restarts.Used(*(used or ())))
     if not decision.again:
         why = "%s; %s" % (text, decision.why) if decision.why else text

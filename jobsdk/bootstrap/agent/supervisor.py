@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT, Pulse
@@ -23,6 +23,9 @@ from ..spec import events, exit_codes, paths, plan_file
 from ..spec import ranks as ranks_
 from ..system import network, private, processes
 from . import agent, staging
+
+if TYPE_CHECKING:
+    from ..spec.report import Cause
 
 _ADDRESS = "127.0.0.1"
 
@@ -283,7 +286,9 @@ class Supervisor:
             return False  # it has brought the job to its end, and only could not write that down
         else:
             rank, text = self._first_end()
-            cause = {"class": "node_lost", "exit_code": exit_codes.LOST, "message": text, "node": rank, "rank": None}
+            cause: Cause = {
+                "class": "node_lost", "exit_code": exit_codes.LOST, "message": text, "node": rank, "rank": None,
+            }  # fmt: skip
             decision = restarts.decide(self._plan, cause, (), restarts.Used(*used))
             if not decision.again:
                 return False

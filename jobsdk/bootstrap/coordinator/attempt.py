@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Set
+from typing import TYPE_CHECKING, Dict, List, Optional, Set
 
-from ..control.channel import Message
 from ..spec.ranks import Place
+
+if TYPE_CHECKING:
+    from ..spec.report import RankEnd
 
 
 class Round:
@@ -14,9 +16,9 @@ class Round:
     def __init__(self, number: int) -> None:
         self.number = number
         self.quiet: Set[int] = set()  # nodes with nothing left running, and nodes that are gone
-        self.ends: Dict[int, Message] = {}  # the end of each rank
+        self.ends: Dict[int, RankEnd] = {}  # the end of each rank
         self.places: Dict[int, Place] = {}  # where each rank runs
-        self.failures: List[Message] = []
+        self.failures: List[RankEnd] = []
         self.matched: Set[str] = set()  # the rules' patterns that were found in outputs of failed ranks
         self.idle: Dict[int, float] = {}  # nodes that have long seen nothing done, and until when that is believed
         self.reason: Optional[str] = None  # why all are being stopped

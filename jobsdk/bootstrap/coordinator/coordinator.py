@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, cast
 
 from .. import distributions
 from ..control.channel import Message
@@ -22,6 +22,7 @@ from .verdict import Judge, Verdict
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..launchers.ray_cluster import Assembly
     from ..remote_shell.relay import Relay
+    from ..spec.report import Cause, RankEnd, RunReport
     from .restarts import Decision
 
 #: Seconds between the first failure and the end of all: failures that caused it, or that it caused, show themselves.
@@ -139,7 +140,7 @@ class Coordinator:
 
     def _on_rank_ended(self, peer: Peer, message: Message) -> None:
         now = self._round
-        now.ends[message["rank"]] = message
+        end = now.ends[message["rank"]] = cast("RankEnd", message)
         if now.reason is not None and message["signal"] in (signal.SIGTERM, signal.SIGKILL):
             message["stopped"] = True  # by us, or by a launcher that we stopped
         facts = {key: message[key] for key in ("t", "node", "rank", "exit_code", "signal")}
@@ -148,9 +149,9 @@ class Coordinator:
         self._event("rank_ended", **facts)
         if "failed_before" in message:  # it had failed already when it was told to end
             late = {"t": message["failed_before"], "exit_code": 1, "signal": None, "stopped": False}
-            message = now.ends[message["rank"]] = dict(message, **late)
-        if message["exit_code"] and not message["stopped"]:
-            self._fail(message)
+            end = now.ends[message["rank"]] = cast("RankEnd", dict(message, **late))
+        if end["exit_code"] and not end["stopped"]:
+            self._fail(end)
         elif now.reason is None and self._distribution.is_done(now.ends):
             self._stop("complete")
         if now.told_to_stop:
@@ -171,7 +172,7 @@ class Coordinator:
         if message.get("class") == "preempted":
             # An engine that judges takes all nodes at once; node 0 may only hear of it a moment later.
             self._round.leaving.update(range(self._plan["nodes"]) if self._settings.judged else [peer.number])
-        self._fail(message)
+        self._fail(cast("RankEnd", message))
 
     def _on_idle(self, peer: Peer, message: Message) -> None:
         """For how long a node's ranks have done nothing; nodes say it when it is long."""
@@ -373,7 +374,7 @@ class Coordinator:
 
     # -- stopping ------------------------------------------------------------------------------------------------
 
-    def _fail(self, cause: Message) -> None:
+    def _fail(self, cause: RankEnd) -> None:
         if self._round.reason not in (None, "failure") or self._phase == OVER:
             return  # what goes wrong while the job is being stopped for another reason is no cause of anything
         self._round.failures.append(cause)
@@ -390,7 +391,7 @@ class Coordinator:
     ) -> None:
         """What no process said of itself has gone wrong; `kind` is its class."""
         cause = {"t": time.time(), "node": node, "rank": None, "exit_code": exit_code, "class": kind}
-        self._fail(dict(cause, message=message, **more))
+        self._fail(cast("RankEnd", dict(cause, message=message, **more)))
 
     def _hangs(self, answer: Answer) -> None:
         from ..hangs import query
@@ -409,8 +410,8 @@ class Coordinator:
 
         def stop(answer: Answer) -> None:
             if self._round.reason is None:
-                self._round.failures = [dict(report.timed_out(self._plan), t=time.time(),
-                                             stacks=query.grouped(answer))]  # fmt: skip
+                late = report.timed_out(self._plan)
+                self._round.failures = [{**late, "t": time.time(), "stacks": query.grouped(answer)}]
                 self._stop("timeout")
 
         self.take_stacks(stop)
@@ -466,7 +467,7 @@ class Coordinator:
         """Whether this very node stays, or somebody will start the job again."""
         return 0 not in self._round.leaving or self._settings.returns
 
-    def _start_again(self, cause: Message, decision: Decision) -> None:
+    def _start_again(self, cause: Cause, decision: Decision) -> None:
         summary = self._judge.note_restart(cause, decision, self._round.number)
         number = self._round.number + 1
         self._event("restart", restart=number, decision=decision.why, message=cause["message"], used=decision.used,
@@ -522,7 +523,7 @@ class Coordinator:
         self._server.broadcast({"type": "finish", "exit_code": outcome.exit_code})
         self._leave(outcome.exit_code)
 
-    def _report(self, verdict: Verdict, ended: float) -> Dict[str, Any]:
+    def _report(self, verdict: Verdict, ended: float) -> RunReport:
         return self._judge.report(verdict, self._round, self._started_at or self._begun, ended)
 
     def _leave(self, exit_code: int) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Sequence, Union
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence, Union, cast
+
+if TYPE_CHECKING:
+    from ..spec.report import Cause, RestartSummary
 
 Rule = Union[int, str]  # an exit code, a class of failures, or a pattern for the output
 
@@ -30,7 +33,7 @@ class Decision(NamedTuple):
     used: Used
 
 
-def decide(plan: Mapping[str, Any], cause: Mapping[str, Any], matched: Sequence[str], used: Used) -> Decision:
+def decide(plan: Mapping[str, Any], cause: Cause, matched: Sequence[str], used: Used) -> Decision:
     """What to do about a failure. `matched` are the patterns of the job's rules that the failed ranks' output has."""
     rules = plan["restarts"]
     if cause["class"] == "port_in_use" and cause.get("port_is_ours") and used.ports < _PORT_RETRIES:
@@ -65,7 +68,7 @@ def _delay(rules: Mapping[str, Any], number: int) -> float:
     return float(min(_LONGEST_DELAY, rules["delay_s"] * 2.0 ** min(number - 1, 20)))
 
 
-def _first(rules: Sequence[Rule], cause: Mapping[str, Any], matched: Sequence[str]) -> Any:
+def _first(rules: Sequence[Rule], cause: Cause, matched: Sequence[str]) -> Any:
     """The first rule that fits; None if none does."""
     for rule in rules:
         if rule == cause["exit_code"] or rule == cause["class"] or rule in matched:
@@ -73,6 +76,7 @@ def _first(rules: Sequence[Rule], cause: Mapping[str, Any], matched: Sequence[st
     return None
 
 
-def summary(record: Mapping[str, Any]) -> Dict[str, Any]:
+def summary(record: Mapping[str, Any]) -> RestartSummary:
     """What of a cause is kept for each restart."""
-    return {key: record.get(key) for key in ("class", "message", "node", "rank", "exit_code")}
+    keys = ("class", "message", "node", "rank", "exit_code")
+    return cast("RestartSummary", {key: record.get(key) for key in keys})

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
-from ..control.channel import Message
 from ..spec import events
 from .attempt import Round
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..failures.report import Outcome
+    from ..spec.report import Cause, RankEnd, RestartSummary, RunReport
     from ..spec.secrets import Redactor
     from .restarts import Decision
 
@@ -33,11 +33,11 @@ class Judge:
         self._plan = plan
         self._used = used
         self._secrets: Optional[Redactor] = None
-        self._restarts: List[Dict[str, Any]] = []
+        self._restarts: List[RestartSummary] = []
         if restart:
             self._restarts = [event["summary"] for event in events.of(run_dir, "restart")]
 
-    def words(self, cause: Message) -> str:
+    def words(self, cause: RankEnd) -> str:
         """A failure in one line."""
         from ..failures import report
 
@@ -72,15 +72,15 @@ class Judge:
         self._used = decision.used
         return Verdict(outcome, decision)
 
-    def note_restart(self, cause: Message, decision: Decision, number: int) -> Dict[str, Any]:
+    def note_restart(self, cause: Cause, decision: Decision, number: int) -> RestartSummary:
         """What reports say of the start `number` that is followed by another."""
         from . import restarts
 
         summary = restarts.summary(cause)
-        self._restarts.append(dict(summary, time=cause["time"], decision=decision.why, round=number))
+        self._restarts.append({**summary, "time": cause["time"], "decision": decision.why, "round": number})
         return self._restarts[-1]
 
-    def report(self, verdict: Verdict, now: Round, started: float, ended: float) -> Dict[str, Any]:
+    def report(self, verdict: Verdict, now: Round, started: float, ended: float) -> RunReport:
         """The content of report.json."""
         from ..failures import report
 

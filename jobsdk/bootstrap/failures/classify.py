@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import re
 import signal
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..spec.text import bytes_text
 from . import known_errors, tracebacks
 from .known_errors import CHILD, CLASSES, ROOT, SIGNS, SILENT, STOPPED, VICTIM, Sign
 
-Record = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ..spec.report import RankEnd as Record
 
 #: What TensorFlow and torch log by the way, also when all is well: "W0000 00:00:17..", "[W1121 21:59:23.8 ...".
 _BY_THE_WAY = re.compile(r"(\[?[IW]|E)\d{4} \d\d:\d\d|\S+ \S+: [IWE] (tensorflow|external)/|WARNING|\[?INFO|\[?DEBUG")
@@ -111,7 +112,7 @@ class _End(NamedTuple):
 
 
 def _end(record: Record) -> _End:
-    evidence = record.get("evidence") or {}
+    evidence: Mapping[str, Any] = record.get("evidence") or {}
     oom = evidence.get("oom") or {}
     return _End(
         record.get("class") or "",
@@ -209,7 +210,7 @@ def _messages(traceback: str) -> List[str]:
 
 def _facts(record: Record, found: _Finding) -> Dict[str, Any]:
     """What templates may name, as far as it is known."""
-    evidence = record.get("evidence") or {}
+    evidence: Mapping[str, Any] = record.get("evidence") or {}
     disk, oom = evidence.get("disk") or {}, evidence.get("oom") or {}
     port = _port(found.detail, record) if found.name == "port_in_use" else None
     how = tracebacks.describe(int(record.get("exit_code") or 0), record.get("signal"))

@@ -6,10 +6,13 @@ import os
 import socket
 import time
 from types import MappingProxyType
-from typing import Any, Dict, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional, cast
 
 from ..spec import events, exit_codes, mlflow_store, plan_file, ranks, secrets
 from . import report
+
+if TYPE_CHECKING:
+    from ..spec.report import RankEnd, RunReport
 
 
 def write_end(
@@ -34,19 +37,19 @@ def write_end(
     cause = None
     if status != "Canceled":
         kind = "node_lost" if status == "Lost" else "bootstrap_error"
-        record: Dict[str, Any] = {
+        record = {
             "node": node, "rank": None, "pid": None, "host": socket.gethostname(), "exit_code": code, "signal": None,
             "message": message, "class": kind, "t": time.time(),
         }  # fmt: skip
-        record.update(facts)
-        cause = dict(report.judged(plan, record), ranks=[])
+        cause = report.judged(plan, cast("RankEnd", {**record, **facts}))
+        cause["ranks"] = []
     ended = time.time()
     content = report.content(
         plan, report.Outcome(status, code, message, cause), {},
         {"started": began, "stopped": None, "ended": ended}, "",
         [event["summary"] for event in events.of(run_dir, "restart")],
     )  # fmt: skip
-    content.update({key: left[key] for key in ("ranks", "others", "started") if key in left})
+    content.update(cast("RunReport", {key: left[key] for key in ("ranks", "others", "started") if key in left}))
     mlflow_store.finish(plan["run"], run_dir, status, ended)
     events.write_report(run_dir, content)
     plan_file.forget_secrets(run_dir)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from ..spec import exit_codes, ranks
 from ..spec.text import ranges
 from . import classify, tracebacks
 
-Record = Dict[str, Any]
+if TYPE_CHECKING:
+    from ..spec.report import Cause, Evidence, Others, RankEnd, RankRecord, RestartSummary, RunReport
 
 #: The states of a failure that is no fault of the command, by the class of the cause.
 _STATES = {
@@ -29,10 +30,12 @@ class Outcome(NamedTuple):
     status: str
     exit_code: int
     message: str
-    cause: Optional[Record]
+    cause: Optional[Cause]
 
 
-def outcome(plan: ranks.Plan, reason: Optional[str], ends: Mapping[int, Record], failures: Sequence[Record]) -> Outcome:
+def outcome(
+    plan: ranks.Plan, reason: Optional[str], ends: Mapping[int, RankEnd], failures: Sequence[RankEnd]
+) -> Outcome:
     """`reason` is why all were stopped, `ends` the end of each rank, `failures` what went wrong, in any order."""
     if reason == "cancelled":
         return Outcome("Canceled", exit_codes.CANCELED, "cancelled on request", None)
@@ -49,21 +52,21 @@ def outcome(plan: ranks.Plan, reason: Optional[str], ends: Mapping[int, Record],
     return Outcome("Completed", 0, "%s ended with code 0" % who, None)
 
 
-def timed_out(plan: ranks.Plan) -> Record:
+def timed_out(plan: ranks.Plan) -> RankEnd:
     """The failure of a job that has used up its time."""
     text = "the job was stopped after limits.timeout = %s s" % plan["timeout_s"]
     return {"class": "timeout", "message": text, "exit_code": exit_codes.TIMED_OUT, "t": 0.0}
 
 
-def _succeeded(end: Optional[Record], reason: Optional[str]) -> bool:
+def _succeeded(end: Optional[RankEnd], reason: Optional[str]) -> bool:
     return end is not None and (end["exit_code"] == 0 or (reason == "complete" and end["stopped"]))
 
 
-def _failed(plan: ranks.Plan, failures: Sequence[Record], ends: Mapping[int, Record]) -> Outcome:
+def _failed(plan: ranks.Plan, failures: Sequence[RankEnd], ends: Mapping[int, RankEnd]) -> Outcome:
     first = min(failures, key=classify.likelihood)
     cause = judged(plan, first)
     cause["ranks"] = sorted(
-        {one["rank"] for one in failures if one.get("rank") is not None and classify.same_error(one, first)}
+        {rank for one in failures for rank in [one.get("rank")] if rank is not None and classify.same_error(one, first)}
     )
     done = [rank for rank, end in sorted(ends.items()) if end["exit_code"] == 0 and not end["stopped"]]
     if done and cause["class"] in _NEED_OTHERS:
@@ -72,7 +75,7 @@ def _failed(plan: ranks.Plan, failures: Sequence[Record], ends: Mapping[int, Rec
     return Outcome(status, code, cause["message"], cause)
 
 
-def _blame(cause: Record, done: Sequence[int]) -> None:
+def _blame(cause: Cause, done: Sequence[int]) -> None:
     """Nothing has failed but what waited for ranks that had ended well: say which."""
     who = "rank%s %s" % ("s" if len(done) > 1 else "", ranges(done, 8))
     what, _, error = cause["message"].partition(": ")
@@ -80,11 +83,11 @@ def _blame(cause: Record, done: Sequence[int]) -> None:
     cause["advice"] = "%s left while others needed it: all must make the same collective calls, equally often" % who
 
 
-def judged(plan: ranks.Plan, record: Record) -> Record:
+def judged(plan: ranks.Plan, record: RankEnd) -> Cause:
     """A failure as the report has it: its class, in words, with advice."""
     verdict = classify.judge(record)
     keys = ("node", "rank", "pid", "host", "exit_code", "signal", "traceback", "error", "last_lines", "stacks")
-    cause = {key: record.get(key) for key in keys}
+    cause = cast("Cause", {key: record.get(key) for key in keys})
     cause["class"] = verdict["class"]
     said, error = record.get("message"), record.get("error")
     if said and error and error not in said:
@@ -92,7 +95,7 @@ def judged(plan: ranks.Plan, record: Record) -> Record:
     cause["message"] = said or "%s %s" % (name_of(plan, record), verdict["words"])
     cause["advice"] = verdict["advice"]
     cause["time"] = record["t"]
-    evidence: Dict[str, Any] = record.get("evidence") or {}
+    evidence: Evidence = record.get("evidence") or {}
     cause["evidence"] = evidence
     port = verdict.get("port")
     ours = evidence.get("ports") or []
@@ -126,17 +129,17 @@ def name_of(plan: ranks.Plan, record: Mapping[str, Any]) -> str:
     return "rank %d%s on node %d" % (rank, shown, node if node is not None else 0)
 
 
-def others(plan: ranks.Plan, cause: Optional[Record], ends: Mapping[int, Record]) -> List[Dict[str, Any]]:
+def others(plan: ranks.Plan, cause: Optional[Cause], ends: Mapping[int, RankEnd]) -> List[Others]:
     """What became of the ranks that are not the cause, those with the same fate together, most of them first."""
     found: Dict[str, List[int]] = {}
-    excepted = set(cause["ranks"]) | {cause.get("rank")} if cause else set()
+    excepted = {*cause["ranks"], cause.get("rank")} if cause else set()
     for process in ranks.processes(plan):
         if process.rank not in excepted:
             found.setdefault(_fate(ends.get(process.rank)), []).append(process.rank)
     return [{"ranks": found[what], "what": what} for what in sorted(found, key=lambda what: -len(found[what]))]
 
 
-def _fate(end: Optional[Record]) -> str:
+def _fate(end: Optional[RankEnd]) -> str:
     if end is None:
         return "no end reported"
     if end["stopped"]:
@@ -148,7 +151,7 @@ def _fate(end: Optional[Record]) -> str:
     return tracebacks.describe(end["exit_code"], end["signal"])
 
 
-def rank_records(plan: ranks.Plan, ends: Mapping[int, Record]) -> Iterable[Dict[str, Any]]:
+def rank_records(plan: ranks.Plan, ends: Mapping[int, RankEnd]) -> Iterable[RankRecord]:
     """A line for each rank."""
     for process in ranks.processes(plan):
         end = ends.get(process.rank, {})
@@ -168,11 +171,11 @@ def rank_records(plan: ranks.Plan, ends: Mapping[int, Record]) -> Iterable[Dict[
 def content(
     plan: ranks.Plan,
     result: Outcome,
-    ends: Mapping[int, Record],
+    ends: Mapping[int, RankEnd],
     times: Mapping[str, Optional[float]],
     decision: str,
-    restarts: Sequence[Record],
-) -> Record:
+    restarts: Sequence[RestartSummary],
+) -> RunReport:
     """report.json. `times`: started, stopped and ended, in seconds; `decision`: what was said of a restart."""
     cause, ended = result.cause, times["ended"] or 0.0
     then = []

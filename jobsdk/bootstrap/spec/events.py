@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from ..system import private
+
+if TYPE_CHECKING:
+    from .report import RunReport
 
 
 def append(run_dir: str, event: str, **facts: Any) -> None:
@@ -30,7 +33,7 @@ def note(run_dir: str, event: str, **facts: Any) -> None:
         os.write(2, ("event %s not written: %s\n" % (event, error)).encode())
 
 
-def write_report(run_dir: str, content: Dict[str, Any]) -> None:
+def write_report(run_dir: str, content: RunReport) -> None:
     """report.json, as `note`: where there is no room for it, the event `ended` may find some."""
     try:
         write_json(run_dir + "/report.json", content)
@@ -59,7 +62,7 @@ def said_by(run_dir: str, node: int) -> Optional[Dict[str, Any]]:
     return next((one for one in reversed(of(run_dir, "failure")) if one["node"] == node and one.get("alone")), None)
 
 
-def write_json(path: str, content: Dict[str, Any]) -> None:
+def write_json(path: str, content: Mapping[str, Any]) -> None:
     """Replace a file as a whole: readers see the old or the new one, never a part."""
     temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())  # nodes may share the folder
     with open(temporary, "w", opener=private.opener) as file:

@@ -12,17 +12,17 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from jobsdk.bootstrap.failures import classify, fallback_report, report, tracebacks
 from jobsdk.bootstrap.spec import events, exit_codes, mlflow_store, paths, plan_file, secrets
 from jobsdk.bootstrap.spec import ranks as ranks_
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.report import Cause, Others, RankEnd, RunReport
     from jobsdk.planning.plan import Plan
     from jobsdk.runs.folder import RunFolder
 
-Record = dict[str, Any]
 
 #: What Azure ML's runtime writes for a process that it has killed because another one had failed.
 _KILLED = re.compile(r"terminated by the runtime due to failure in other processes", re.IGNORECASE)
@@ -115,12 +115,12 @@ def write(
     if outcome.cause is not None:
         content["others"] = _others(plan, outcome.cause, ends)
     redactor = secrets.redactor(plan, os.environ)
-    for part in ("message", "cause", "others"):
-        content[part] = redactor.data(content[part])
+    hidden = {part: redactor.data(content.get(part)) for part in ("message", "cause", "others")}
+    content.update(cast("RunReport", hidden))
     mlflow_store.finish(plan["run"], str(run.path), outcome.status, ended)
     events.write_report(str(run.path), content)
     plan_file.forget_secrets(str(run.path))
-    facts = {key: content[key] for key in ("status", "exit_code", "message")}
+    facts = {key: content.get(key) for key in ("status", "exit_code", "message")}
     events.note(str(run.path), "ended", t=ended, **facts)
 
 
@@ -133,17 +133,17 @@ def _judged(
     ended: float,
     written: Mapping[int, float],
     said: Mapping[int, str],
-) -> tuple[dict[int, Record], report.Outcome]:
+) -> tuple[dict[int, RankEnd], report.Outcome]:
     """The end of each rank of which one is known, and that of the run."""
     if status == "Completed":
         size = ranks_.world_size(plan)
-        done = {"exit_code": 0, "signal": None, "stopped": False, "t": ended}
+        done: RankEnd = {"exit_code": 0, "signal": None, "stopped": False, "t": ended}
         return dict.fromkeys(range(size), done), report.Outcome(status, 0, f"all {size} ranks completed", None)
     lasted = ended - started if started else 0.0
     is_asked = run.recorded_state().status == "CancelRequested"
     if status == "Canceled" and not (plan["timeout_s"] and lasted >= plan["timeout_s"] and not is_asked):
         return {}, report.Outcome(*fallback_report.CANCELLED, None)
-    ends = {end["rank"]: end for end in _ends(run, plan, service, written)}
+    ends = {rank: end for end in _ends(run, plan, service, written) for rank in [end["rank"]] if rank is not None}
     failures = [end for end in ends.values() if not end["stopped"]]
     if status == "Canceled":
         failures = [report.timed_out(plan)]
@@ -162,13 +162,13 @@ def _judged(
 # -- what the ranks wrote --------------------------------------------------------------------------------------------
 
 
-def _ends(run: RunFolder, plan: Plan, service: _Service, written: Mapping[int, float]) -> Iterator[Record]:
+def _ends(run: RunFolder, plan: Plan, service: _Service, written: Mapping[int, float]) -> Iterator[RankEnd]:
     """The end of each rank that failed by what it wrote, or by the service's word, or was killed for another's failure.
 
     A rank that the service has seen killed by SIGKILL is one of the latter where another one tells why it failed.
     """
     named = _named(plan, service)
-    found = []
+    found: list[RankEnd] = []
     restart = run.recorded_state().restarts
     for process in ranks_.processes(plan):
         log = paths.rank_log(str(run.path), process.node_rank, process.rank, restart)
@@ -178,18 +178,19 @@ def _ends(run: RunFolder, plan: Plan, service: _Service, written: Mapping[int, f
             continue
         code, signum = service.end if process.rank == named else (None, None)
         found.append(
-            {
+            cast("RankEnd", {
                 "t": written.get(process.rank, 0.0), "node": process.node_rank, "rank": process.rank,
                 "pid": None, "host": None, "exit_code": 1 if code is None else code, "signal": signum,
                 "stopped": was_killed, **words,
-            }
+            })
         )  # fmt: skip
     roots = [end for end in found if classify.speaks_for_itself(end)]
     for end in found:
         if end["signal"] == signal.SIGKILL and any(other is not end and other["error"] for other in roots):
             end["stopped"] = True
-    if len(found) == 1 and service.end[0] is not None:  # the only code that there is
-        found[0]["exit_code"], found[0]["signal"] = service.end
+    code, signum = service.end
+    if len(found) == 1 and code is not None:  # the only code that there is
+        found[0]["exit_code"], found[0]["signal"] = code, signum
     if service.known is not None and service.known.kind == "out_of_memory":
         for end in found:
             if end["signal"] == signal.SIGKILL:
@@ -209,7 +210,7 @@ def _named(plan: Plan, service: _Service) -> int | None:
     return None
 
 
-def _others(plan: Plan, cause: Mapping[str, Any] | None, ends: Mapping[int, Record]) -> list[Record]:
+def _others(plan: Plan, cause: Cause | None, ends: Mapping[int, RankEnd]) -> list[Others]:
     """What is known of the ranks that are not the cause, those with the same fate together."""
     found: dict[str, list[int]] = {}
     excepted = {*cause["ranks"], cause.get("rank")} if cause else set()
@@ -219,7 +220,7 @@ def _others(plan: Plan, cause: Mapping[str, Any] | None, ends: Mapping[int, Reco
     return [{"ranks": ranks, "what": what} for what, ranks in sorted(found.items(), key=lambda one: -len(one[1]))]
 
 
-def _fate(end: Record | None) -> str:
+def _fate(end: RankEnd | None) -> str:
     if end is None:
         return "wrote no error"
     if end["stopped"]:
@@ -271,7 +272,7 @@ def _end(text: str) -> tuple[int | None, int | None]:
     return (128 + signum, signum) if signum is not None else (found, None)
 
 
-def _of_service(service: _Service, known: _Known, failures: list[Record]) -> Record:
+def _of_service(service: _Service, known: _Known, failures: list[RankEnd]) -> RankEnd:
     """A failure that only the service knows of; what a rank has to do with it is kept."""
     words = f"Azure ML ended the job: {service.words}" if known.is_first else f"Azure ML: {service.words}"
     at = failures[0] if len(failures) == 1 and not known.is_first else {}
@@ -281,7 +282,7 @@ def _of_service(service: _Service, known: _Known, failures: list[Record]) -> Rec
     }  # fmt: skip
 
 
-def _unexplained(run: RunFolder, service: _Service, said: Mapping[int, str]) -> Record:
+def _unexplained(run: RunFolder, service: _Service, said: Mapping[int, str]) -> RankEnd:
     """No rank has written an error, and the service's words are not known here."""
     began = any(path.stat().st_size for path in run.logs.glob("node-*/rank-*.log"))
     words = [f"Azure ML: {service.words}" if service.words else "Azure ML gives no reason for the failure"]

@@ -127,8 +127,8 @@ class Hold:
             from jobsdk.bootstrap.spec import plan_file
 
             plan_file.forget_secrets(path)
-            facts = {key: report[key] for key in ("status", "exit_code", "message")}
-            self.run.append_event("ended", t=report["ended"], **facts)
+            said = {key: report.get(key) for key in ("status", "exit_code", "message")}
+            self.run.append_event("ended", t=report["ended"], **said)
             return
         began = state.started or time.time()
         if self._is_cancelled or state.status == "CancelRequested":

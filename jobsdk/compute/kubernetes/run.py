@@ -251,7 +251,7 @@ class Look:
         if cancelled:
             self._end(End(*fallback_report.CANCELLED, ""), None, report)
             return
-        cause = report.get("cause") or {}
+        cause: Mapping[str, Any] = report.get("cause") or {}
         pod = pods.get(cause.get("node", -1))
         end = pod.end("") if pod is not None and cause.get("class") in ("node_lost", "never_started") else None
         if end is not None and end.kind not in ("bootstrap_error", "node_lost"):

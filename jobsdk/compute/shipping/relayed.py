@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.system import private
 from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.report import RunReport
 
 _FOLDER = "relayed"
 _ORIGIN = re.compile(rb'"origin":\[(\d+),(\d+),(\d+)\]')
@@ -69,9 +72,9 @@ class Mirror:
             file.close()
         self._files.clear()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> RunReport:
         """The report that node 0 has written; empty where it has come to none yet."""
-        return self._run.read_json(f"{_FOLDER}/report.json")
+        return cast("RunReport", self._run.read_json(f"{_FOLDER}/report.json"))
 
     def last_words(self, node: int) -> str:
         """What the last lines of a node that are no records, or else its bootstrap's own, say."""
