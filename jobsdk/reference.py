@@ -70,7 +70,7 @@ VARIABLES: Mapping[str, str] = {
     "GLOO_SOCKET_IFNAME": "the same for Gloo",
     "CUDA_VISIBLE_DEVICES": "this process's GPUs, taken by index from the list that the node inherited",
     "JOBSDK_GPUS_PER_PROCESS": "how many GPUs are its own, or the share of one",
-    "JOBSDK_TORCH_BACKEND": "`torch_config.backend`, which `jobsdk.train.init_process_group()` heeds",
+    "JOBSDK_TORCH_BACKEND": "`torch_config.backend`, which `jobsdk.train.init_process_group()` uses",
     "JOBSDK_TORCH_INIT_METHOD": "`torch_config.init_method`",
     "JOBSDK_TORCH_TIMEOUT_S": "`torch_config.timeout_s`, in seconds",
     "AZUREML_RUN_ID": "the run's name",

@@ -231,7 +231,7 @@ def run(
     with started(folder, options) as running:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command hears it, and says what comes of it
         try:
-            process = subprocess.Popen(command, env={**os.environ, **running.environ}, preexec_fn=_heeding(before))
+            process = subprocess.Popen(command, env={**os.environ, **running.environ}, preexec_fn=_handling(before))
         except OSError as error:
             raise JobsdkError(f"{command[0]} cannot be started: {error.strerror}") from None
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
@@ -247,7 +247,7 @@ def _named(*names: str | None) -> list[str]:
     return given
 
 
-def _heeding(handler: Any) -> Callable[[], Any]:
+def _handling(handler: Any) -> Callable[[], Any]:
     """In the child: SIGINT as it was for us."""
     import signal
 

@@ -50,7 +50,7 @@ def what_none_can(compute: str, job: CommandJob, plan: Plan, instead: str) -> It
 
 
 def of_ray_cluster(compute: str, job: CommandJob) -> Iterator[Finding]:
-    """What the bootstrap cannot do, or does not heed, of a Ray cluster."""
+    """What the bootstrap does not support in a Ray cluster, or ignores."""
     given = job.distribution
     if not isinstance(given, RayDistribution):
         return
@@ -97,8 +97,8 @@ def _unfit_words(text: str) -> Iterator[tuple[str, str]]:
             yield f"{option} is set by jobsdk", _OF_RAY_START[option]
 
 
-def unheeded_fields(compute: str, job: CommandJob, heeded: Collection[Path] = ()) -> Iterator[Finding]:
-    """Warnings for what is given and has no effect; a compute that heeds some of it says so."""
+def ignored_fields(compute: str, job: CommandJob, supported: Collection[Path] = ()) -> Iterator[Finding]:
+    """Warnings for fields that have no effect, except those that the compute supports."""
     resources: Any = job.resources
     given: dict[Path, bool] = {
         ("resources", "shm_size"): resources.shm_size is not None,
@@ -110,17 +110,17 @@ def unheeded_fields(compute: str, job: CommandJob, heeded: Collection[Path] = ()
         ("identity",): job.identity is not None,
     }
     for path, is_given in given.items():
-        if is_given and path not in heeded:
+        if is_given and path not in supported:
             yield Finding("warning", path, f"has no effect on the compute {compute}")
-    yield from of_other_computes(compute, job, heeded)
+    yield from of_other_computes(compute, job, supported)
 
 
-def of_other_computes(compute: str, job: CommandJob, heeded: Collection[Path] = ()) -> Iterator[Finding]:
+def of_other_computes(compute: str, job: CommandJob, supported: Collection[Path] = ()) -> Iterator[Finding]:
     """What is wrong in the settings that a job has for other types of compute than the one where it goes, which is
     heard here and not first there; and warnings for those of no type at all."""
     for name, own in (job.resources.properties or {}).items():
         path = ("resources", "properties", str(name))
-        if path in heeded or own is None:
+        if path in supported or own is None:
             continue
         if name not in _OF_JOBS:
             near = nearest(name, _OF_JOBS)
@@ -143,29 +143,29 @@ def of_settings(kind: str, job: CommandJob) -> Iterator[Finding]:
         yield Finding("error", (*path, str(setting)), words)
 
 
-def unheeded_scaling(compute: str, job: CommandJob, heeded: Collection[str] = ()) -> Iterator[Finding]:
-    """Warnings for what a job's `scaling` asks of nodes and has no effect; a compute that heeds some of it names it:
+def ignored_scaling(compute: str, job: CommandJob, supported: Collection[str] = ()) -> Iterator[Finding]:
+    """Warnings for what a job's `scaling` asks of nodes to no effect, except what the compute supports:
     CPU, memory, custom (resources of the site), accelerator_type, label_selector."""
     scaling = job.scaling
     if scaling is None:
         return
     each = ("scaling", "resources_per_worker")
     for name, amount in (scaling.resources_per_worker or {}).items():
-        if amount and name != "GPU" and (name if name in ("CPU", "memory") else "custom") not in heeded:
+        if amount and name != "GPU" and (name if name in ("CPU", "memory") else "custom") not in supported:
             yield Finding("warning", (*each, name), f"has no effect on the compute {compute}")
     for name in ("accelerator_type", "label_selector"):
-        if getattr(scaling, name) and name not in heeded:
+        if getattr(scaling, name) and name not in supported:
             yield Finding("warning", ("scaling", name), f"has no effect on the compute {compute}")
 
 
-def unheeded_preemptions(compute: str, job: CommandJob) -> Iterator[Finding]:
+def ignored_preemptions(compute: str, job: CommandJob) -> Iterator[Finding]:
     """A warning for a budget that nothing uses, on a compute that does not replace the nodes of a run."""
     if job.max_preemptions:
         message = f"has no effect on the compute {compute}: with a node that is taken away the run ends"
         yield Finding("warning", ("max_preemptions",), message, "submit it again; it can go on from its checkpoint")
 
 
-def unheeded_outputs(compute: str, job: CommandJob, plan: Plan) -> Iterator[Finding]:
+def ignored_outputs(compute: str, job: CommandJob, plan: Plan) -> Iterator[Finding]:
     """Warnings for outputs that are to be registered, or written to a cloud."""
     for name, output in job.outputs.items():
         here = f"has no effect on the compute {compute}: the output is kept with the run"

@@ -179,7 +179,7 @@ class LocalCompute(Compute):
         return [Finding("warning", ("environment",), message, fix)]
 
     def _judge_unused(self, job: CommandJob, plan: Plan) -> list[Finding]:
-        found = [*job_rules.unheeded_fields(self.name, job), *job_rules.unheeded_outputs(self.name, job, plan)]
+        found = [*job_rules.ignored_fields(self.name, job), *job_rules.ignored_outputs(self.name, job, plan)]
         if job.resources.instance_type is not None:
             here = f"has no effect on the compute {self.name}"
             found.insert(0, Finding("warning", ("resources", "instance_type"), here))
@@ -188,7 +188,7 @@ class LocalCompute(Compute):
     def _judge_scaling(self, job: CommandJob, layout: Layout | None) -> list[Finding]:
         if job.scaling is None or layout is None:
             return []
-        found = list(job_rules.unheeded_scaling(self.name, job, ("CPU",)))
+        found = list(job_rules.ignored_scaling(self.name, job, ("CPU",)))
         each = ("scaling", "resources_per_worker")
         gpus, there = layout.gpus * layout.nodes, processes.visible_gpus(os.environ) or []
         if gpus > len(there):

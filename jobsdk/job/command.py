@@ -166,7 +166,7 @@ class CommandJob(Restarts, hints=_HINTS):
         Nested(TorchConfig),
         default=None,
         doc="How the processes meet in torch.distributed, in Ray Train's words (jobsdk's own); "
-        "jobsdk.train.init_process_group() heeds it.",
+        "jobsdk.train.init_process_group() uses it.",
     )
     resources: JobResourceConfiguration = field(
         Nested(JobResourceConfiguration),

@@ -252,7 +252,7 @@ class ScalingConfig(Model, hints=_HINTS):
 class TorchConfig(Model):
     """How the processes of a job meet in torch.distributed. Fields, their order and meaning are Ray Train's.
 
-    `jobsdk.train.init_process_group()` heeds it: every process finds it in its environment.
+    `jobsdk.train.init_process_group()` uses it: every process finds it in its environment.
     """
 
     backend: str | None = field(

@@ -170,7 +170,7 @@ def _where(here: Context, dist: Any) -> Dict[str, Any]:
         )
     interfaces.settle(os.environ, address)
     host = "[%s]" % address if ":" in address else address
-    # env:// heeds what torchrun says of its own store, too.
+    # env:// also uses what torchrun says of its own store.
     return {"init_method": "tcp://%s:%s" % (host, port) if method == "tcp" else "env://"}
 
 

@@ -246,7 +246,7 @@ def test_the_file_that_goes_with_the_code() -> None:
         ),
     ],
 )
-def test_what_the_bootstrap_cannot_do_or_does_not_heed(fields: dict[str, Any], words: str) -> None:
+def test_what_the_bootstrap_does_not_support_or_ignores(fields: dict[str, Any], words: str) -> None:
     the_job = job(**fields)
     the_job.resources.properties = {"azureml": BOOTSTRAP}
     (line,) = said(the_job)

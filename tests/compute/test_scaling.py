@@ -1,4 +1,4 @@
-"""What each compute makes of a job's `scaling`: what it is given, what it cannot heed."""
+"""What each compute makes of a job's `scaling`: what it is given, what it ignores."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_machine_of_azure_that_does_not_fit() -> None:
     assert "Standard_NC6s_v3 has V100, and the job asks for T4" in of_job["resources.instance_type"]
 
 
-def test_what_azure_does_not_heed() -> None:
+def test_what_azure_ignores() -> None:
     configure(**AZURE)
     found = said(4, resources_per_worker={"GPU": 0.5, "memory": 1, "fpga": 1})
     assert sorted(found) == [

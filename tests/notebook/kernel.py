@@ -14,7 +14,7 @@ PATIENCE = 200.0  # seconds without any message from the kernel, after which it 
 
 
 def jupyter_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that are started from now on heed nothing of the user's Jupyter and IPython configuration."""
+    """Kernels that are started from now on ignore the user's Jupyter and IPython configuration."""
     for name in ("IPYTHONDIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(folder / name.lower()))
 

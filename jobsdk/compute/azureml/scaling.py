@@ -1,4 +1,4 @@
-"""What Azure ML heeds of a job's `scaling`: the machines are those of the compute, so their size is all there is."""
+"""What Azure ML supports of a job's `scaling`: the compute fixes the machines, so only their size counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def findings(name: str, job: CommandJob, launcher: str, machine: Machine | None)
     scaling = job.scaling
     assert scaling is not None
     known = () if machine is None else ("CPU", "memory", "accelerator_type")
-    yield from job_rules.unheeded_scaling(name, job, known)
+    yield from job_rules.ignored_scaling(name, job, known)
     gpus = scaling.num_gpus_per_worker
     if gpus and machine is None:
         message = f"what machines {name} has is not known: {gpus:g} GPU for each worker cannot be seen to"

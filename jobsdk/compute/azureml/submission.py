@@ -210,7 +210,7 @@ class _Submission:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         ignored = [name for name in (".amlignore", ".gitignore") if (folder / name).exists()]
-        if ignored:  # it has been heeded; of azure-ai-ml an empty .amlignore takes the place of a .gitignore
+        if ignored:  # it has been applied; of azure-ai-ml an empty .amlignore takes the place of a .gitignore
             (folder / ".amlignore").unlink(missing_ok=True)
             (folder / ".amlignore").write_bytes(b"")
         return folder
@@ -259,7 +259,7 @@ def _git(source: Path | None) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _interrupted_at_once(folder: str | None) -> Iterator[None]:
-    """Let Ctrl-C end the upload of a folder of ours: azure-ai-ml otherwise uploads all of it before it heeds that."""
+    """Let Ctrl-C end the upload of a folder of ours: azure-ai-ml otherwise uploads all of it before it reacts."""
     before = signal.getsignal(signal.SIGINT)
     if folder is None or not callable(before) or threading.current_thread() is not threading.main_thread():
         yield

@@ -47,7 +47,7 @@ _MEND = (
     '[ -z "$TF_CONFIG" ] || export TF_CONFIG="$(printf %s "$TF_CONFIG" | sed '
     """-e 's/"ps" *: *\\[ *\\] *, *//' -e 's/ *, *"ps" *: *\\[ *\\]//')"; """
 )
-#: Fields of jobsdk's own, beside those of distributions, that only the bootstrap heeds.
+#: Fields of jobsdk's own, beside those of distributions, that only the bootstrap uses.
 _OWN = (
     ("preload",),
     ("max_restarts",),
@@ -131,7 +131,7 @@ def bootstrap_files() -> dict[str, bytes]:
 
 
 def findings(name: str, job: CommandJob, plan: Plan, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    """What the launcher cannot do of a job (errors), or does not heed (warnings). `name` is the compute's."""
+    """What the launcher does not support in a job (errors), or ignores (warnings). `name` is the compute's."""
     chosen = launcher(job, settings)
     if chosen not in LAUNCHERS:
         where = ("resources", "properties", PROPERTY, "launcher")

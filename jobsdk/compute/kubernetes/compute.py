@@ -48,7 +48,7 @@ _RIGHTS = (
 )
 
 
-_HEEDED = (("resources", "shm_size"), ("resources", "properties", "kubernetes"))
+_SUPPORTED = (("resources", "shm_size"), ("resources", "properties", "kubernetes"))
 
 
 class KubernetesCompute(Compute):
@@ -71,7 +71,7 @@ class KubernetesCompute(Compute):
             *self._judge_image(job, at.settings, build_env),
             *job_rules.what_none_can(self.name, job, plan, "give a path on a volume, or an https URL"),
             *self._judge_data(plan),
-            *job_rules.unheeded_fields(self.name, job, _HEEDED),
+            *job_rules.ignored_fields(self.name, job, _SUPPORTED),
             *self._judge_scaling(job, at.layout),
         ]
 

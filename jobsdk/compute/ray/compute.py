@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jobsdk.planning.placement import Placement
     from jobsdk.planning.plan import Plan
 
-_HEEDED = (("resources", "properties", "ray"),)
+_SUPPORTED = (("resources", "properties", "ray"),)
 
 
 class RayCompute(EngineCompute):
@@ -89,8 +89,8 @@ class RayCompute(EngineCompute):
             *job_rules.ray_within_ray(self.name, job),
             *self._judge_data(plan),
             *self._judge_outputs(job, plan, at.settings.get("outputs_limit")),
-            *job_rules.unheeded_fields(self.name, job, _HEEDED),
-            *job_rules.unheeded_preemptions(self.name, job),
+            *job_rules.ignored_fields(self.name, job, _SUPPORTED),
+            *job_rules.ignored_preemptions(self.name, job),
         ]
         if build_env:
             message = f"the compute {self.name} builds no environment"
@@ -271,7 +271,7 @@ class RayCompute(EngineCompute):
                 yield Finding("warning", ("inputs", name, "path"), message)
 
     def _judge_outputs(self, job: CommandJob, plan: Plan, limit: int | None) -> Iterable[Finding]:
-        yield from job_rules.unheeded_outputs(self.name, job, plan)
+        yield from job_rules.ignored_outputs(self.name, job, plan)
         if self.is_submitting and limit == 0:
             for name, given in plan["outputs"].items():
                 if given["uri"] is None:

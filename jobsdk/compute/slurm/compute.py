@@ -73,7 +73,7 @@ class SlurmCompute(Compute):
         found = slurm_rules.findings(self.name, at.settings, job, plan, build_env)
         if job.scaling is not None and at.layout is not None:
             found += slurm_scaling.findings(self.name, self.settings, job.scaling, at.layout)
-            found += job_rules.unheeded_scaling(self.name, job, slurm_scaling.HEEDED)
+            found += job_rules.ignored_scaling(self.name, job, slurm_scaling.SUPPORTED)
         return found
 
     def compile(

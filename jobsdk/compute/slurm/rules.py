@@ -1,4 +1,4 @@
-"""What a cluster of Slurm cannot do of a job, or does not heed."""
+"""What a Slurm cluster does not support in a job, or ignores."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan
         *job_rules.what_none_can(name, job, plan, "give a path on the cluster, or an https URL"),
         *_environment(name, settings, job, build_env),
         *_grace(settings, plan),
-        *job_rules.unheeded_fields(name, job, [("resources", "properties", _PROPERTY)]),
-        *job_rules.unheeded_outputs(name, job, plan),
+        *job_rules.ignored_fields(name, job, [("resources", "properties", _PROPERTY)]),
+        *job_rules.ignored_outputs(name, job, plan),
     ]
 
 

@@ -12,8 +12,8 @@ from jobsdk.findings import Finding
 from jobsdk.job.scaling import ScalingConfig
 from jobsdk.job.workers import Layout
 
-#: What of it Slurm heeds; a resource of the site is a gres.
-HEEDED = ("CPU", "memory", "custom", "accelerator_type")
+#: The parts of `scaling` that Slurm supports; a custom resource is a gres of the site.
+SUPPORTED = ("CPU", "memory", "custom", "accelerator_type")
 _GRES_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 

@@ -1,4 +1,4 @@
-"""What Spark cannot do of a job, or does not heed."""
+"""What Spark does not support in a job, or ignores."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan
         *_data(name, settings, plan),
         *_environment(name, job, build_env),
         *_gpus(settings, plan),
-        *job_rules.unheeded_fields(name, job),
-        *job_rules.unheeded_preemptions(name, job),
-        *job_rules.unheeded_outputs(name, job, plan),
-        *job_rules.unheeded_scaling(name, job, ("CPU",)),
+        *job_rules.ignored_fields(name, job),
+        *job_rules.ignored_preemptions(name, job),
+        *job_rules.ignored_outputs(name, job, plan),
+        *job_rules.ignored_scaling(name, job, ("CPU",)),
     ]
 
 

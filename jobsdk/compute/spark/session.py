@@ -76,7 +76,7 @@ def _environment(master: str, conf: Mapping[str, str]) -> Iterator[None]:
     """What pyspark reads of the environment as a session is made, and only then."""
     before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "SPARK_REMOTE")}
     os.environ.pop("SPARK_REMOTE", None)  # of a user who works with Spark Connect otherwise
-    if "spark.pyspark.python" in conf:  # which only spark-submit would heed
+    if "spark.pyspark.python" in conf:  # which only spark-submit reads
         os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
     elif master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -130,9 +130,9 @@ class SshCompute(Compute):
             return [Finding("error", ("environment",), message, "set `python`, or `setup`, in the compute")]
         supported = () if machine is None else ("CPU", "memory", "accelerator_type")
         found = [
-            *job_rules.unheeded_fields(self.name, job),
-            *job_rules.unheeded_outputs(self.name, job, plan),
-            *job_rules.unheeded_scaling(self.name, job, supported),
+            *job_rules.ignored_fields(self.name, job),
+            *job_rules.ignored_outputs(self.name, job, plan),
+            *job_rules.ignored_scaling(self.name, job, supported),
         ]
         if job.environment is not None:
             found.insert(0, Finding("warning", ("environment",), f"has no effect on the compute {self.name}"))

@@ -43,8 +43,8 @@ class SpoolCompute(Compute):
     def findings(self, job: Any, plan: Any, at: Any, *, build_env: bool = False) -> list[Any]:
         return [
             *job_rules.what_none_can(self.name, job, plan, "give a folder that all machines see"),
-            *job_rules.unheeded_fields(self.name, job),
-            *job_rules.unheeded_outputs(self.name, job, plan),
+            *job_rules.ignored_fields(self.name, job),
+            *job_rules.ignored_outputs(self.name, job, plan),
         ]
 
     def compile(self, job: Any, plan: Any, at: Any, *, in_place: bool = False, build_env: bool = False) -> Spec:

@@ -365,7 +365,7 @@ def test_a_job_needs_an_image(configure: Configure, server: ApiServer) -> None:
         compiled()
 
 
-def test_what_cannot_be_heeded_is_said(compute: Any) -> None:
+def test_what_is_ignored_is_reported(compute: Any) -> None:
     compute()
     resources = {"instance_count": 1, "docker_args": "--x"}
     found = compiled(
