@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
 
 #: Seconds for what other programs are asked, all at once.
-_PATIENCE = 1.0
+_PATIENCE_S = 1.0
 #: Seconds for nvidia-smi, which has to wake GPUs that no process uses.
-_GPU_PATIENCE = 10.0
+_GPU_PATIENCE_S = 10.0
 #: Seconds that the nodes of a preflight wait for one another.
 _RENDEZVOUS_TIMEOUT_S = 120.0
 #: Programs of engines that tell their version quickly, with what makes them.
@@ -83,7 +83,7 @@ def _nvidia(expected: bool) -> Iterator[Finding]:
             yield Finding(WARNING, "gpus", "nvidia-smi is not on PATH", "install it to see the GPUs' memory and errors")
         return
     fields = "index,memory.used,memory.total,ecc.errors.uncorrected.volatile.total"
-    answer = _ask({"nvidia-smi": [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]}, _GPU_PATIENCE)
+    answer = _ask({"nvidia-smi": [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]}, _GPU_PATIENCE_S)
     text = answer["nvidia-smi"]
     if text is None:
         yield Finding(PROBLEM, "gpus", "nvidia-smi does not answer", "see `nvidia-smi` and `dmesg | grep NVRM`")
@@ -138,7 +138,7 @@ def _interfaces(interfaces: list[dict[str, Any]]) -> Iterator[Finding]:
 
 def _names() -> Iterator[Finding]:
     host = os.uname().nodename
-    addresses, why = _in_time(lambda: machine.resolve(host)) or ([], f"no answer within {_PATIENCE:.0f} s")
+    addresses, why = _in_time(lambda: machine.resolve(host)) or ([], f"no answer within {_PATIENCE_S:.0f} s")
     own = {address for _, address in network.interface_addresses()}
     if not addresses:
         text = f"this machine's own name {host} is not known: {why}"
@@ -157,7 +157,7 @@ def _in_time(call: Callable[[], Any]) -> Any:
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
     thread.start()
-    thread.join(_PATIENCE)
+    thread.join(_PATIENCE_S)
     return answers[0] if answers else None
 
 
@@ -186,7 +186,7 @@ def _engines() -> Iterator[Finding]:
                 version = ""
             found.append(f"{name}{version} ({program})")
     programs = {name: program for name in _PROGRAMS if (program := base.find(name, path))}
-    answers = _ask({name: [program, *_PROGRAMS[name]] for name, program in programs.items()}, _PATIENCE)
+    answers = _ask({name: [program, *_PROGRAMS[name]] for name, program in programs.items()}, _PATIENCE_S)
     for name, program in programs.items():
         if answers[name] is None:
             text = f"{name} ({program}) does not answer"

@@ -58,7 +58,7 @@ class Finding(NamedTuple):
         }
 
 
-class Place(NamedTuple):
+class SourceLocation(NamedTuple):
     """Where something is written. `line` and `column` count from 1 and are None where there is no text."""
 
     file: str
@@ -69,7 +69,7 @@ class Place(NamedTuple):
 class Places(Protocol):
     """Knows where the fields of a job were written."""
 
-    def find(self, path: Path, *, key: bool = False, within: str = "", nth: int = 0) -> Place | None:
+    def find(self, path: Path, *, key: bool = False, within: str = "", nth: int = 0) -> SourceLocation | None:
         """The place of the value at `path` (its key; the `nth` text `within` it, from 0), else of what encloses it."""
 
     def without(self, path: Path) -> Places:

@@ -75,7 +75,7 @@ def test_a_home_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_engines_and_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_PATIENCE", 4.0)  # one answers, however slow the machine is, and one never does
+    monkeypatch.setattr(doctor, "_PATIENCE_S", 4.0)  # one answers, however slow the machine is, and one never does
     podman = program(tmp_path / "bin", "podman", "echo podman version 5.1.2", monkeypatch)
     srun = program(tmp_path / "bin", "srun", "exec sleep 600", monkeypatch)
     found = of("engines")

@@ -12,10 +12,10 @@ from jobsdk.runs.supervisor import NoStacks
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
 
-TIMEOUT = 20.0  # seconds; nodes have ten to answer node 0
+TIMEOUT_S = 20.0  # seconds; nodes have ten to answer node 0
 
 
-def ask(run: RunFolder, compute: Compute, timeout: float = TIMEOUT) -> dict[str, Any]:
+def ask(run: RunFolder, compute: Compute, timeout: float = TIMEOUT_S) -> dict[str, Any]:
     """The answer: `groups` (lines such as `7 ranks in all_reduce at train.py:88 (ranks 0-5, 7)`), `ranks` (rank ->
     its processes with their threads and frames), `nodes_missing` and `time`. Raises NoStacks."""
     state = compute.status(run)

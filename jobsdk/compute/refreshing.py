@@ -9,7 +9,7 @@ from jobsdk.errors import JobsdkError
 from jobsdk.runs.folder import RunFolder
 
 _AT_ONCE = 8
-_PATIENCE = 5.0  # seconds that a list may wait for engines that do not answer
+_PATIENCE_S = 5.0  # seconds that a list may wait for engines that do not answer
 
 
 def refresh(runs: Iterable[RunFolder]) -> dict[str, str]:
@@ -35,11 +35,11 @@ def refresh(runs: Iterable[RunFolder]) -> dict[str, str]:
 
     # Not a pool: the interpreter would wait at its end for those that are late.
     threads = [threading.Thread(target=ask, args=(run,), daemon=True) for run in remote]
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _PATIENCE_S
     for thread in threads:
         thread.start()
     for run, thread in zip(remote, threads, strict=True):
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
-            failures.setdefault(str(run.facts().get("compute")), f"has not answered within {_PATIENCE:g} s")
+            failures.setdefault(str(run.facts().get("compute")), f"has not answered within {_PATIENCE_S:g} s")
     return failures

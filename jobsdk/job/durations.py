@@ -12,7 +12,7 @@ from jobsdk.job.kinds import INVALID, Kind, Schema
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = r"[0-9]+(?:\.[0-9]+)?"
 _WITH_UNITS = rf"(?:{_PART}\s*(?:ms|[smhd])\s*)+"
-_LONGEST = 366 * 86400.0
+_LONGEST_S = 366 * 86400.0
 
 
 class Duration(Kind):
@@ -27,7 +27,7 @@ class Duration(Kind):
         found = seconds(value)
         if found is None:
             return self.refuse(value, path, report)
-        if not self.minimum <= found <= _LONGEST:
+        if not self.minimum <= found <= _LONGEST_S:
             fix = "write seconds, or text such as 90s, 5m, 1h30m"
             report.error(path, f"must be from {self.minimum:g} s to 366 days, got {show(value)}", fix)
             return INVALID

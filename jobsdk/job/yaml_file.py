@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from jobsdk.findings import Finding, Place, Report, dotted, in_order, show
+from jobsdk.findings import Finding, Report, SourceLocation, dotted, in_order, show
 from jobsdk.job.command import CommandJob
 from jobsdk.job.environment import Environment
 from jobsdk.job.model import Model
@@ -146,7 +146,7 @@ def _override(
         known = known[path[depth]]
         depth += 1
     is_new = isinstance(known, Mapping)  # the first part of the path that was not there comes from the override too
-    positions = positions.replace(path[: depth + 1] if is_new else path, Place(SET))
+    positions = positions.replace(path[: depth + 1] if is_new else path, SourceLocation(SET))
     report.places = positions
     return _with(data, path, 0, value, report), positions
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from jobsdk.findings import Finding, Path, Place, show
+from jobsdk.findings import Finding, Path, SourceLocation, show
 
 #: The most values that a file may have after its aliases are followed, and the deepest that they may be nested.
 VALUE_LIMIT = 100_000
@@ -27,9 +27,9 @@ class Positions:
     def __init__(self, file: str, text: str = "") -> None:
         self.file = file
         self._lines = _BREAK.split(text)
-        self._keys: dict[Path, Place] = {}
-        self._values: dict[Path, Place] = {}
-        self._ends: dict[Path, Place] = {}
+        self._keys: dict[Path, SourceLocation] = {}
+        self._values: dict[Path, SourceLocation] = {}
+        self._ends: dict[Path, SourceLocation] = {}
 
     def note(self, path: Path, value: Any, key: Any = None) -> None:
         """Remembers the places of a value's node and of its key's node."""
@@ -38,20 +38,20 @@ class Positions:
         if key is not None:
             self._keys[path] = self.at(key.start_mark)
 
-    def at(self, mark: Any) -> Place:
+    def at(self, mark: Any) -> SourceLocation:
         """The place of a mark of the YAML parser."""
-        return Place(self.file, mark.line + 1, mark.column + 1)
+        return SourceLocation(self.file, mark.line + 1, mark.column + 1)
 
-    def find(self, path: Path, *, key: bool = False, within: str = "", nth: int = 0) -> Place | None:
+    def find(self, path: Path, *, key: bool = False, within: str = "", nth: int = 0) -> SourceLocation | None:
         """As of `Places`."""
         for length in range(len(path), -1, -1):
             head = path[:length]
             place = (self._keys.get(head) if key else None) or self._values.get(head)
             if place is not None:
                 return self._within(place, path, within, nth) if within and length == len(path) else place
-        return Place(self.file) if self.file else None
+        return SourceLocation(self.file) if self.file else None
 
-    def _within(self, place: Place, path: Path, text: str, nth: int) -> Place:
+    def _within(self, place: SourceLocation, path: Path, text: str, nth: int) -> SourceLocation:
         end = self._ends.get(path)
         if place.line is None or place.column is None or end is None or end.line is None:
             return place
@@ -60,7 +60,7 @@ class Positions:
             stop = end.column - 1 if number == end.line - 1 and end.column else None
             while (column := self._lines[number].find(text, start, stop)) >= 0:
                 if not nth:
-                    return Place(self.file, number + 1, column + 1)
+                    return SourceLocation(self.file, number + 1, column + 1)
                 nth -= 1
                 start = column + len(text)
         return place
@@ -69,7 +69,7 @@ class Positions:
         """As of `Places`."""
         return self.replace(path, None)
 
-    def replace(self, path: Path, place: Place | None) -> Positions:
+    def replace(self, path: Path, place: SourceLocation | None) -> Positions:
         """The positions with `place` for everything at and under `path`."""
         positions = Positions(self.file)
         positions._lines = self._lines
@@ -155,7 +155,7 @@ def _syntax(error: yaml.YAMLError, text: str, positions: Positions) -> Finding:
     if not isinstance(error, yaml.MarkedYAMLError):
         return Finding("error", (), f"is no YAML: {error}", "", positions.file)
     mark = error.problem_mark or error.context_mark
-    place = positions.at(mark) if mark else Place(positions.file)
+    place = positions.at(mark) if mark else SourceLocation(positions.file)
     lines = _BREAK.split(text)
     line = lines[place.line - 1] if place.line and place.line <= len(lines) else ""
     problem = str(error.problem or error)

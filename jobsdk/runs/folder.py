@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.report import RunReport
 
 _LEFT_OUT = "left-out.json"  # by output: what of it is not here
-_SUBMITTER_GRACE = 10.0  # seconds between the submission and the supervisor's first word
+_SUBMITTER_GRACE_S = 10.0  # seconds between the submission and the supervisor's first word
 
 
 class RunFolder:
@@ -226,7 +226,7 @@ class RunFolder:
             owner = state.supervisor["pid"], state.supervisor["start"]
         if owner is None:  # killed while submitting?
             since = state.submitted or facts.get("created") or self.path.stat().st_mtime
-            if time.time() - since < _SUBMITTER_GRACE:
+            if time.time() - since < _SUBMITTER_GRACE_S:
                 return False
             owner = facts.get("submitter_pid") or 0, facts.get("submitter_start")
         reap()
@@ -289,7 +289,7 @@ class RunFolder:
         if self.state().is_terminal:
             return
         self.append_event("cancel_requested", by=by)
-        deadline = time.monotonic() + _SUBMITTER_GRACE
+        deadline = time.monotonic() + _SUBMITTER_GRACE_S
         while self.owner() is None and not self.state().is_terminal and time.monotonic() < deadline:
             time.sleep(0.01)  # it is just starting
         pid = self.living_owner()

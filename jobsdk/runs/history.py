@@ -18,7 +18,7 @@ from jobsdk.bootstrap.system import private
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.state import STATUSES, TERMINAL
 
-_BUSY = 30.0  # seconds that a writer waits for the others
+_BUSY_S = 30.0  # seconds that a writer waits for the others
 _VERSION = 1  # of the table; an index of another version is made anew
 _COLUMNS = "name, created, status, exit_code, ended, experiment, compute, archived, facts, stamp"
 _SCHEMA = f"CREATE TABLE runs ({_COLUMNS}, PRIMARY KEY (name)) WITHOUT ROWID"
@@ -103,7 +103,7 @@ class History:
         private.make_folder(str(self._path.parent))
         if not self._path.exists():  # SQLite would make it, and then the files beside it, with the rights of the umask
             os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)
+        connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
         with contextlib.closing(connection) as database:
             if _version(database) != _VERSION:
                 # The switch to WAL does not wait for others as statements do: one at a time.
@@ -123,7 +123,7 @@ class History:
 
     def _is_sound(self) -> bool:
         try:
-            with contextlib.closing(sqlite3.connect(self._path, timeout=_BUSY)) as database:
+            with contextlib.closing(sqlite3.connect(self._path, timeout=_BUSY_S)) as database:
                 database.execute(f"SELECT {_COLUMNS} FROM runs LIMIT 1")  # nosec B608 # a constant
                 return bool(database.execute("PRAGMA quick_check").fetchone()[0] == "ok")
         except sqlite3.DatabaseError:

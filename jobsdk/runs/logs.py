@@ -25,11 +25,11 @@ from jobsdk.terminal import blank, columns, painted
 _CHUNK = 1 << 20  # bytes read from one file in one go
 #: Seconds between two looks at the files: before the first line, while lines come, and when all is quiet.
 _EAGER, _BUSY, _IDLE = 0.004, 0.02, 0.2
-_EAGER_FOR = 5.0  # seconds
-_SOON = 0.5  # seconds in which most jobs have ended after a failure
-_QUEUE = 3.0  # seconds that a run may wait for its nodes before that is said
-_STATUS_AFTER = 1.0  # seconds after which a run that is followed gets a line on its ranks
-_REDRAW = 0.1  # seconds between two pictures of a progress bar
+_EAGER_FOR_S = 5.0  # seconds
+_SOON_S = 0.5  # seconds in which most jobs have ended after a failure
+_QUEUE_S = 3.0  # seconds that a run may wait for its nodes before that is said
+_STATUS_AFTER_S = 1.0  # seconds after which a run that is followed gets a line on its ranks
+_REDRAW_S = 0.1  # seconds between two pictures of a progress bar
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 
@@ -310,7 +310,7 @@ class Follower:
 
     def _follow(self) -> State:
         pause, started, any_shown = _EAGER, time.monotonic(), False
-        self._status_from = started + _STATUS_AFTER
+        self._status_from = started + _STATUS_AFTER_S
         while not self.state.is_terminal:
             self._take_events()
             moved = self._round()
@@ -323,7 +323,7 @@ class Follower:
             any_shown = any_shown or moved > 0
             if moved:
                 pause = _BUSY
-            elif any_shown or now - started > _EAGER_FOR:
+            elif any_shown or now - started > _EAGER_FOR_S:
                 pause = min(_IDLE, max(_BUSY, pause * 1.3))
             if moved < _CHUNK and not self.state.is_terminal:
                 time.sleep(pause)
@@ -366,9 +366,9 @@ class Follower:
             if event["event"] in ("ended", "restart"):
                 self._cause = None
             if event["event"] == "stopping" and event.get("message"):
-                self._cause = time.monotonic() + _SOON, event["message"]
+                self._cause = time.monotonic() + _SOON_S, event["message"]
             elif event["event"] == "queued" and event.get("message"):
-                since = self._waits[0] if self._waits else time.monotonic() + _QUEUE
+                since = self._waits[0] if self._waits else time.monotonic() + _QUEUE_S
                 self._waits = since, event["message"]
             elif event["event"] in ("warning", "waiting") and not event.get("told"):
                 self._say(event["message"])
@@ -401,7 +401,7 @@ class Follower:
     def _draw(self) -> None:
         """Show below the lines how the ranks are, and the progress bar that moved last."""
         now = time.monotonic()
-        if not self._view.terminal or now - self._drawn_at < _REDRAW:
+        if not self._view.terminal or now - self._drawn_at < _REDRAW_S:
             return
         line = painted(self._pieces(now), columns(self._out) - 1)
         if line != self._drawn:

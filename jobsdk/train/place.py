@@ -18,7 +18,7 @@ Environment = Mapping[str, str]
 _ROLES = ("chief", "master", "worker", "ps")  # of TensorFlow, in the order of their ranks
 
 
-class Place(NamedTuple):
+class RankInfo(NamedTuple):
     launcher: str
     rank: int
     size: int
@@ -31,17 +31,17 @@ class Place(NamedTuple):
 class OfRay(NamedTuple):
     """What Ray Train says of a worker of its."""
 
-    place: Place
+    place: RankInfo
     experiment: Optional[str]
 
 
-def of(environment: Environment) -> Place:
+def of(environment: Environment) -> RankInfo:
     """The place of the process with this environment. Raises TrainError for what should be a number and is none."""
     for detector in (_of_torchrun, _of_open_mpi, _of_pmi, _of_variables, _of_slurm, _of_tensorflow):
         found = detector(environment)
         if found is not None:
             return found
-    return Place("alone", 0, 1, 0, 1, 0, 1)
+    return RankInfo("alone", 0, 1, 0, 1, 0, 1)
 
 
 def of_ray_train() -> Optional[OfRay]:
@@ -59,20 +59,20 @@ def of_ray_train() -> Optional[OfRay]:
     except (RuntimeError, AttributeError):  # how it says that this is none
         return None
     nodes = -(-size // max(1, local_size))  # it does not say how many
-    return OfRay(Place("ray train", rank, size, local_rank, local_size, node, max(nodes, node + 1)), experiment)
+    return OfRay(RankInfo("ray train", rank, size, local_rank, local_size, node, max(nodes, node + 1)), experiment)
 
 
 # -- launchers, the innermost first --------------------------------------------------------------------------------
 
 
-def _of_torchrun(environment: Environment) -> Optional[Place]:
+def _of_torchrun(environment: Environment) -> Optional[RankInfo]:
     """torchrun and all that use it; DeepSpeed's launcher, which sets CROSS_RANK as well."""
     if "TORCHELASTIC_RUN_ID" in environment or "CROSS_RANK" in environment:
         return _of_torch("torchrun", environment)
     return None
 
 
-def _of_open_mpi(environment: Environment) -> Optional[Place]:
+def _of_open_mpi(environment: Environment) -> Optional[RankInfo]:
     found = _of_mpi(environment, "open mpi", "OMPI_COMM_WORLD_", "LOCAL_RANK", "LOCAL_SIZE")
     # A program that mpirun has started once, to start all others by itself.
     if found is not None and found.size == 1 and (number(environment, "WORLD_SIZE") or 1) > 1:
@@ -80,7 +80,7 @@ def _of_open_mpi(environment: Environment) -> Optional[Place]:
     return found
 
 
-def _of_pmi(environment: Environment) -> Optional[Place]:
+def _of_pmi(environment: Environment) -> Optional[RankInfo]:
     """Hydra, of MPICH and Intel MPI; Cray's PALS; Slurm with `--mpi=pmi2`."""
     for prefix in ("PMI_", "MV2_COMM_WORLD_"):
         found = _of_mpi(environment, "hydra", prefix, "LOCAL_RANK", "LOCAL_SIZE")
@@ -89,7 +89,7 @@ def _of_pmi(environment: Environment) -> Optional[Place]:
     return None
 
 
-def _of_mpi(environment: Environment, launcher: str, prefix: str, rank_name: str, size_name: str) -> Optional[Place]:
+def _of_mpi(environment: Environment, launcher: str, prefix: str, rank_name: str, size_name: str) -> Optional[RankInfo]:
     rank, size = number(environment, prefix + "RANK"), number(environment, prefix + "SIZE")
     if rank is None or size is None:
         return None
@@ -104,12 +104,12 @@ def _of_mpi(environment: Environment, launcher: str, prefix: str, rank_name: str
     return _completed(launcher, rank, size, local_rank, local_size, node, nodes)
 
 
-def _of_variables(environment: Environment) -> Optional[Place]:
+def _of_variables(environment: Environment) -> Optional[RankInfo]:
     """RANK and WORLD_SIZE: jobsdk, Azure ML, Kubeflow, Lightning, or the user's own hand."""
     return _of_torch("environment", environment)
 
 
-def _of_torch(launcher: str, environment: Environment) -> Optional[Place]:
+def _of_torch(launcher: str, environment: Environment) -> Optional[RankInfo]:
     rank, size = number(environment, "RANK"), number(environment, "WORLD_SIZE")
     if rank is None or size is None:
         return None
@@ -122,7 +122,7 @@ def _of_torch(launcher: str, environment: Environment) -> Optional[Place]:
     return _completed(launcher, rank, size, number(environment, "LOCAL_RANK"), _first(environment, *names), node, nodes)
 
 
-def _of_slurm(environment: Environment) -> Optional[Place]:
+def _of_slurm(environment: Environment) -> Optional[RankInfo]:
     """A task of a step that srun has started. A batch script has variables of the same names, and is no task."""
     size = number(environment, "SLURM_STEP_NUM_TASKS")
     rank = number(environment, "SLURM_PROCID")
@@ -142,7 +142,7 @@ def _tasks_of(text: str, node: int) -> Optional[int]:
     return None
 
 
-def _of_tensorflow(environment: Environment) -> Optional[Place]:
+def _of_tensorflow(environment: Environment) -> Optional[RankInfo]:
     """TF_CONFIG: the chief, then the workers, then the parameter servers; each on a machine of its own, as far as it
     says."""
     try:
@@ -167,7 +167,7 @@ def _completed(
     local_size: Optional[int],
     node: Optional[int],
     nodes: Optional[int],
-) -> Place:
+) -> RankInfo:
     """What a launcher does not say follows from the rest, if all nodes have as many processes."""
     if local_rank is None and local_size is None and nodes is None:
         local_size = 1  # one for each container
@@ -181,7 +181,7 @@ def _completed(
         node = rank // local_size
     if nodes is None:
         nodes = max(node + 1, -(-size // local_size))
-    return Place(launcher, rank, size, local_rank, local_size, node, nodes)
+    return RankInfo(launcher, rank, size, local_rank, local_size, node, nodes)
 
 
 def number(environment: Environment, name: str) -> Optional[int]:

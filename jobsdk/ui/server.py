@@ -25,8 +25,8 @@ from jobsdk.views.markup import STYLE
 from jobsdk.views.watched import Watch, Watched
 
 _STATIC = Path(__file__).parent / "static"
-_EVERY = 0.3  # seconds between two looks at a run that is followed
-_ALIVE = 15.0  # seconds after which a silent stream says that it is there
+_EVERY_S = 0.3  # seconds between two looks at a run that is followed
+_ALIVE_S = 15.0  # seconds after which a silent stream says that it is there
 _PAGE = 2000  # lines in one answer
 
 
@@ -123,7 +123,7 @@ async def _news(watch: Watch, name: str, request: Request, is_ending: Callable[[
     told, silent = "", 0.0
     while not is_ending() and not await request.is_disconnected():
         try:
-            summary = dict(await run_in_threadpool(lambda: watch.known(name).news(_EVERY / 2)))
+            summary = dict(await run_in_threadpool(lambda: watch.known(name).news(_EVERY_S / 2)))
         except RunNotFound:  # somebody has deleted it
             yield "event: gone\ndata: {}\n\n"
             return
@@ -135,9 +135,9 @@ async def _news(watch: Watch, name: str, request: Request, is_ending: Callable[[
         if summary["is_over"] and not summary["is_behind"]:
             yield "event: over\ndata: {}\n\n"
             return
-        await asyncio.sleep(_EVERY)
-        silent += _EVERY
-        if silent > _ALIVE:
+        await asyncio.sleep(_EVERY_S)
+        silent += _EVERY_S
+        if silent > _ALIVE_S:
             silent = 0.0
             yield ": still here\n\n"
 

@@ -27,8 +27,8 @@ _LONGEST = 10_000  # characters of a line that are given
 _LAST = 4096  # bytes of a line that has no end yet in which its last state is looked for
 _FILTERS = 8  # choices of ranks whose counts are kept
 _BARS = 8  # unended lines that are given
-_PATIENCE = 0.3  # seconds that one refresh takes, whatever the size of the logs
-_SEARCH = 3.0  # seconds that a search takes
+_PATIENCE_S = 0.3  # seconds that one refresh takes, whatever the size of the logs
+_SEARCH_S = 3.0  # seconds that a search takes
 
 
 class Line(NamedTuple):
@@ -193,7 +193,7 @@ class MergedLog:
             self._restart, self._pieces, self._logs, self._counts = restart, [], {}, {}
             self._round, self._new = None, []
             self._find_logs(restart)
-        until, is_new = clock.monotonic() + _PATIENCE, False
+        until, is_new = clock.monotonic() + _PATIENCE_S, False
         while not is_new:  # one that was begun before knew less
             is_new = self._round is None
             if self._round is None:
@@ -282,7 +282,7 @@ def _search(
         return Hits([], True)
     pattern = re.compile(re.escape(words.encode("utf-8", "replace")), re.IGNORECASE)
     found: list[int] = []
-    until = clock.monotonic() + _SEARCH
+    until = clock.monotonic() + _SEARCH_S
     for place, end in zip(places, ends, strict=True):
         piece = pieces[place]
         data = b"\n".join(logs[piece.rank].raw(piece))

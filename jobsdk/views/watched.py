@@ -26,7 +26,7 @@ from jobsdk.views.merged import Hits, MergedLog, label, shown
 
 _RUNS = 8  # runs whose index is kept
 _LAST = 4096  # bytes at the end of a log in which its last line is looked for
-_AGAIN = 10.0  # seconds until an engine that did not answer is asked again
+_AGAIN_S = 10.0  # seconds until an engine that did not answer is asked again
 _VALUES = 4  # metrics of the last report that are named
 
 
@@ -60,7 +60,7 @@ class Watched:
             threading.Thread(target=self._ask_engine, daemon=True, name="jobsdk-ask").start()
 
     def _ask_engine(self) -> None:
-        pause = _AGAIN
+        pause = _AGAIN_S
         try:
             target = Run(self.folder).target
             target.refresh(self.folder)

@@ -38,7 +38,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, RunFolder]]:
         run.write_json("native.json", {"type": "slurm", "compute": name})
         run.write_json("run.json", {"name": run.name, "compute": name, "created": 1.0, "host": "elsewhere"})
         run.append_event("submitted")
-    monkeypatch.setattr(refreshing, "_PATIENCE", 5.0)  # enough for the one that answers, on a busy machine too
+    monkeypatch.setattr(refreshing, "_PATIENCE_S", 5.0)  # enough for the one that answers, on a busy machine too
 
     def engine(run: RunFolder) -> Any:
         return _Engine(run.facts()["compute"], released)

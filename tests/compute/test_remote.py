@@ -419,7 +419,7 @@ def test_a_folder_that_is_gone_is_said_plainly(there: RemoteHost, tmp_path: Path
 def test_a_pull_that_hangs_is_given_up(
     there: RemoteHost, away: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "PULL_TIMEOUT", 0.5)
+    monkeypatch.setattr(remote, "PULL_TIMEOUT_S", 0.5)
     # It says nothing, and ends when nobody listens any more.
     (away / "bootstrap.pyz").write_text("import select\nit = select.poll()\nit.register(1, 0)\nit.poll()\n")
     with pytest.raises(ComputeError, match=r"^there has not answered for 0\.5 s$"):

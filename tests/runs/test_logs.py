@@ -306,7 +306,7 @@ def test_who_is_interrupted_goes_on_where_it_stopped(run: RunFolder, tail: int |
 
 
 def test_following_says_why_a_run_waits_once_for_each_reason(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobsdk.runs.logs._QUEUE", 0.0)
+    monkeypatch.setattr("jobsdk.runs.logs._QUEUE_S", 0.0)
     said: list[str] = []
     follower = Follower(run, io.BytesIO(), View(say=said.append))
     thread = threading.Thread(target=follower.follow)
@@ -321,7 +321,7 @@ def test_following_says_why_a_run_waits_once_for_each_reason(run: RunFolder, mon
 
 
 def test_a_wait_that_was_short_is_not_said(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobsdk.runs.logs._QUEUE", 0.0)
+    monkeypatch.setattr("jobsdk.runs.logs._QUEUE_S", 0.0)
     said: list[str] = []
     run.append_event("queued", message="no nodes")
     run.append_event("started")

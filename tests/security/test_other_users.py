@@ -31,7 +31,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             os.chown(folder / "home", _MINE, _MINE)
         monkeypatch.setenv("HOME", str(folder / "home"))
         monkeypatch.setattr(gpu_locks, "FOLDER", str(folder / "jobsdk-locks"))
-        monkeypatch.setattr(gpu_locks, "_PATIENCE", 0.1)
+        monkeypatch.setattr(gpu_locks, "_PATIENCE_S", 0.1)
         yield folder
 
 

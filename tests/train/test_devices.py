@@ -130,7 +130,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(torch.cuda, "device_count", count)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count() > 0)
         if case.of_ray is not None:
-            worker = place.OfRay(place.Place("ray train", 1, 2, 1, 2, 0, 1), "mine")
+            worker = place.OfRay(place.RankInfo("ray train", 1, 2, 1, 2, 0, 1), "mine")
             monkeypatch.setattr(place, "of_ray_train", lambda: worker)
             monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(get_gpu_ids=lambda: case.of_ray))
 

@@ -167,7 +167,7 @@ def test_a_line_of_many_megabytes_is_read_once_and_never_held(logs: Logs) -> Non
 
 
 def test_large_logs_are_read_part_by_part_and_shown_in_order(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merged_log, "_PATIENCE", -1.0)  # each refresh takes in one part
+    monkeypatch.setattr(merged_log, "_PATIENCE_S", -1.0)  # each refresh takes in one part
     monkeypatch.setattr(merged_log, "_PIECE", 8)
     for number in range(4):
         logs.write(number % 2, b"%d\n" % number * 8, float(number))

@@ -13,8 +13,8 @@ from .. import distributions
 from ..control.channel import Message
 from ..control.client import ControlClient
 from ..control.loop import Loop, Timer
-from ..control.server import HEARTBEAT_TIMEOUT
-from ..coordinator.coordinator import HOLD, LONG_HOLD, Coordinator, Settings
+from ..control.server import HEARTBEAT_TIMEOUT_S
+from ..coordinator.coordinator import BLAME_WINDOW_S, LONG_BLAME_WINDOW_S, Coordinator, Settings
 from ..failures import tracebacks
 from ..failures.collect import Autopsy
 from ..launchers import base
@@ -103,7 +103,7 @@ class NodeAgent:
         loop.on_signal(signal.SIGCHLD, self._children_ended)
         loop.on_signal(signal.SIGTERM, self._preempted)
         loop.on_signal(signal.SIGINT, self._interrupted)
-        heartbeat = self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT)
+        heartbeat = self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S)
         lifeline = (
             Lifeline(loop, node.lifeline, self._plan, node.run_dir, self._abandoned, heartbeat)
             if node.lifeline
@@ -475,7 +475,10 @@ class NodeAgent:
         """After a failure here: what it causes in other ranks, or what caused it, is to show itself first."""
         from ..failures import classify
 
-        restart, hold = self._restart, HOLD if classify.speaks_for_itself(cast("RankEnd", record)) else LONG_HOLD
+        restart, hold = (
+            self._restart,
+            BLAME_WINDOW_S if classify.speaks_for_itself(cast("RankEnd", record)) else LONG_BLAME_WINDOW_S,
+        )
         self._loop.later(hold, lambda: self._stop("failure") if restart == self._restart else None)
 
     def _stop(self, reason: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Dict, Tuple
 from ..spec import events, paths
 
 _CHUNK = 1 << 20
-_TIMEOUT = 60.0  # seconds without a byte
+_TIMEOUT_S = 60.0  # seconds without a byte
 
 
 class DownloadError(Exception):
@@ -31,7 +31,7 @@ def fetch(url: str, cache: str) -> Tuple[str, str]:
     known = _known(folder)
     try:
         request = urllib.request.Request(url, headers=known.get("validators", {}))
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # nosec B310 # callers give http and https only
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # nosec B310 # callers give http and https only
             return _keep(url, answer, folder), ""
     except urllib.error.HTTPError as error:
         if error.code == 304:

@@ -12,7 +12,7 @@ from typing import Any, Dict, Optional
 from ..control.channel import Message
 from ..control.client import ControlClient
 from ..control.loop import Loop
-from ..control.server import HEARTBEAT_TIMEOUT
+from ..control.server import HEARTBEAT_TIMEOUT_S
 from ..distributions import contract
 from ..failures.collect import Autopsy
 from ..launchers import base, mpi_library, mpirun
@@ -22,7 +22,7 @@ from ..system import private, processes
 from .facts import facts_of
 from .log_clock import LogClock
 
-_JOIN_TIMEOUT = 60.0  # seconds; the control port is up before the launcher starts
+_JOIN_TIMEOUT_S = 60.0  # seconds; the control port is up before the launcher starts
 
 
 class LaunchedRank:
@@ -54,9 +54,9 @@ class LaunchedRank:
         loop.on_signal(signal.SIGINT, self._told_to_end)
         loop.on_signal(signal.SIGCHLD, self._child_ended)  # last: whoever ended us may have ended the child first
         self._client = ControlClient(
-            loop, [address], [int(port)], token, "rank", self._process.rank, _JOIN_TIMEOUT,
+            loop, [address], [int(port)], token, "rank", self._process.rank, _JOIN_TIMEOUT_S,
             lambda: self._client.send({"type": "facts"}), self._message, self._lost,
-            heartbeat=self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT),
+            heartbeat=self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S),
         )  # fmt: skip
         loop.run()
         return self._code

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..coordinator.coordinator import Coordinator
     from ..hangs.query import Answer
 
-_EVERY = 0.5  # seconds between two looks
+_EVERY_S = 0.5  # seconds between two looks
 _STACKS = "stacks-"
 
 
@@ -25,7 +25,7 @@ class Requests:
         self._run_dir = run_dir
         self._plan = plan
         self._coordinator = coordinator
-        loop.every(_EVERY, self._look)
+        loop.every(_EVERY_S, self._look)
 
     def _look(self) -> None:
         folder = self._run_dir + "/requests"

@@ -20,7 +20,7 @@ from ..system import gpu_locks, network, private, processes
 MARK = b"\n\0jobsdk\0"
 #: Set to 1 for a node whose folder no other node has: nothing in it is needed once its bootstrap has ended.
 OWN_FOLDER = "JOBSDK_OWN_FOLDER"
-_ENDING = 2.0  # seconds that a bootstrap has to end by itself once its job is over
+_ENDING_S = 2.0  # seconds that a bootstrap has to end by itself once its job is over
 
 
 def probe(folder: str, run: str, gpus: Optional[List[str]], count: Optional[int]) -> Dict[str, Any]:
@@ -109,7 +109,7 @@ def cancel(run_dir: str, ranks: List[int]) -> List[int]:
 
 def sweep(run_dir: str) -> int:
     """After the run's end: end what a dead bootstrap has left running here, delete the secrets. How many there were."""
-    deadline = time.monotonic() + _ENDING
+    deadline = time.monotonic() + _ENDING_S
     while os.path.isdir(run_dir) and pidfile.living(run_dir) and time.monotonic() < deadline:
         time.sleep(0.02)
     killed = processes.kill_run(run_dir)

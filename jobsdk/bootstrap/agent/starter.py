@@ -133,7 +133,7 @@ class Starter:
 
         (address, port), token = self._control[variables.CONTROL].split(), self._control[variables.TOKEN]
         shims.write(
-            shims.Place(paths.shell(facts.run_dir, self._node_rank), self._node_rank, address, int(port), token)
+            shims.ShimConfig(paths.shell(facts.run_dir, self._node_rank), self._node_rank, address, int(port), token)
         )
         if self._plan["distribution"]["launcher"] in ("direct", "deepspeed"):
             return dict(facts.inherited, **contract.Contract(self._plan, facts).of_node(self._node_rank))

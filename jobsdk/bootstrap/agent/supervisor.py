@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ..control.loop import Loop
-from ..control.server import HEARTBEAT_TIMEOUT, Pulse
+from ..control.server import HEARTBEAT_TIMEOUT_S, Pulse
 from ..distributions import ray
 from ..failures import tracebacks
 from ..spec import events, exit_codes, paths, plan_file
@@ -53,7 +53,7 @@ class Supervisor:
         self._to_replace: Set[int] = set()  # nodes that are to have another bootstrap once the present one has ended
         self._is_beginning = False  # all nodes are to be started again, after a delay
         self._began = time.time()
-        self._heartbeat: float = self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT)
+        self._heartbeat: float = self._plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S)
         self._silent: Set[int] = set()  # nodes whose bootstrap was killed because it hung
 
     def run(self) -> int:

@@ -14,11 +14,11 @@ from ..spec.facts import endpoint
 from ..system import network
 from .channel import MEMBER_LIMIT, Channel, Handshake, Message
 from .loop import Loop
-from .server import HEARTBEAT_TIMEOUT, STRANGER_TIMEOUT, Pulse
+from .server import HEARTBEAT_TIMEOUT_S, STRANGER_TIMEOUT_S, Pulse
 
-_CONNECT_TIMEOUT = 5.0  # seconds: room for the second repetition of a lost packet
+_CONNECT_TIMEOUT_S = 5.0  # seconds: room for the second repetition of a lost packet
 _FIRST_WAIT, _LAST_WAIT = 0.02, 1.0  # seconds between two attempts at an address; each wait is half as long again
-_TELL_EVERY = 10.0  # seconds between two words about what keeps us waiting
+_TELL_EVERY_S = 10.0  # seconds between two words about what keeps us waiting
 
 _SockAddr = Tuple[Any, ...]
 _REASONS = {
@@ -77,7 +77,7 @@ class ControlClient:
         on_message: Callable[[Message], None],
         on_lost: Callable[[str], None],
         say: Callable[[str], None] = lambda text: None,
-        heartbeat: float = HEARTBEAT_TIMEOUT,
+        heartbeat: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
         self.channel: Optional[Channel] = None
         self.reached: Optional[Tuple[str, int]] = None  # the address and port at which node 0 was found
@@ -98,7 +98,7 @@ class ControlClient:
         self._waits = dict.fromkeys(addresses, _FIRST_WAIT)
         self._last_seen = 0.0
         self._give_up = loop.later(timeout, self._not_found)
-        self._tell_again = loop.later(_TELL_EVERY, self._tell)
+        self._tell_again = loop.later(_TELL_EVERY_S, self._tell)
         for name in self._waits:
             self._look(name)
 
@@ -183,7 +183,7 @@ class ControlClient:
 
     def _tell(self) -> None:
         self._say("waiting for node 0: %s" % self._what_is_wrong())
-        self._tell_again = self._loop.later(_TELL_EVERY, self._tell)
+        self._tell_again = self._loop.later(_TELL_EVERY_S, self._tell)
 
     def _what_is_wrong(self) -> str:
         known = dict.fromkeys(self._troubles.values())
@@ -229,7 +229,7 @@ class _Attempt:
         self._channel: Optional[Channel] = None
         self._over = False
         self._handshake = Handshake(client._token, *client._identity)
-        self._limit = client._loop.later(_CONNECT_TIMEOUT, lambda: self._end("does not answer"))
+        self._limit = client._loop.later(_CONNECT_TIMEOUT_S, lambda: self._end("does not answer"))
 
     def start(self) -> None:
         try:
@@ -275,7 +275,7 @@ class _Attempt:
         loop = self._client._loop
         loop.forget(self._sock)
         self._limit.cancel()
-        self._limit = loop.later(STRANGER_TIMEOUT, lambda: self._end("accepted the connection, but says nothing"))
+        self._limit = loop.later(STRANGER_TIMEOUT_S, lambda: self._end("accepted the connection, but says nothing"))
         self._channel = Channel(loop, self._sock, self._message, self._closed)
 
     def _message(self, message: Message) -> None:

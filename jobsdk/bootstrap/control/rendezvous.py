@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List
 from .channel import Message
 from .loop import Loop
 
-_TELL_EVERY = 10.0  # seconds between two words about nodes that are missing
+_TELL_EVERY_S = 10.0  # seconds between two words about nodes that are missing
 _SHOWN = 20  # missing nodes that are named one by one
 
 
@@ -37,7 +37,7 @@ class Rendezvous:
         self._failed = failed
         self._since = time.monotonic()
         self._give_up = loop.later(timeout, self._over)
-        self._tell = loop.later(_TELL_EVERY, self._tell_missing)
+        self._tell = loop.later(_TELL_EVERY_S, self._tell_missing)
 
     def ready(self, node: int, offer: Message) -> None:
         self.nodes[node] = offer
@@ -68,7 +68,7 @@ class Rendezvous:
     def _tell_missing(self) -> None:
         missing = self._missing()
         self._say("waiting %d/%d, missing: %s" % (len(self.nodes), self._count, self._names(missing)), missing)
-        self._tell = self._loop.later(_TELL_EVERY, self._tell_missing)
+        self._tell = self._loop.later(_TELL_EVERY_S, self._tell_missing)
 
     def _over(self) -> None:
         self._tell.cancel()

@@ -12,8 +12,8 @@ from .channel import MEMBER_LIMIT, Channel, Message, encoded, nonce, proof, same
 from .loop import Loop
 
 #: Whose machine or network fails is found lost within this time (seconds). Everyone says "alive" five times meanwhile.
-HEARTBEAT_TIMEOUT = 15.0
-STRANGER_TIMEOUT = 10.0  # seconds to prove that one knows the token
+HEARTBEAT_TIMEOUT_S = 15.0
+STRANGER_TIMEOUT_S = 10.0  # seconds to prove that one knows the token
 _MAX_STRANGERS = 256  # connections that have proved nothing yet, beside one for each member that is expected
 
 
@@ -27,7 +27,7 @@ class Pulse:
     After a pause of the whole job (SIGSTOP, a suspended laptop, `docker pause`) nobody's silence means anything.
     """
 
-    def __init__(self, loop: Loop, beat: Callable[[bool], None], timeout: float = HEARTBEAT_TIMEOUT) -> None:
+    def __init__(self, loop: Loop, beat: Callable[[bool], None], timeout: float = HEARTBEAT_TIMEOUT_S) -> None:
         self._beat = beat
         self._period = timeout / 5
         self._last = time.monotonic()
@@ -82,7 +82,7 @@ class ControlServer:
         on_message: Callable[[Peer, Message], None],
         on_leave: Callable[[Peer, str], None],
         members: int = 0,
-        heartbeat: float = HEARTBEAT_TIMEOUT,
+        heartbeat: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
         self.peers: List[Peer] = []
         self._loop = loop
@@ -148,7 +148,7 @@ class ControlServer:
             silent = self._pulse.silence(peer.last_seen)
             if silent is not None:
                 peer.channel.close("nothing heard for %.0f s" % silent)
-        for stranger in [one for one in self._strangers if now - one.came > STRANGER_TIMEOUT]:
+        for stranger in [one for one in self._strangers if now - one.came > STRANGER_TIMEOUT_S]:
             stranger.channel.close("did not introduce itself")
 
     def _heard(self, peer: Peer, message: Message) -> None:

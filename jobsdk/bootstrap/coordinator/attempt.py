@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Optional, Set
 
-from ..spec.ranks import Place
+from ..spec.ranks import ProcessLocation
 
 if TYPE_CHECKING:
     from ..spec.report import RankEnd
@@ -17,7 +17,7 @@ class Round:
         self.number = number
         self.quiet: Set[int] = set()  # nodes with nothing left running, and nodes that are gone
         self.ends: Dict[int, RankEnd] = {}  # the end of each rank
-        self.places: Dict[int, Place] = {}  # where each rank runs
+        self.places: Dict[int, ProcessLocation] = {}  # where each rank runs
         self.failures: List[RankEnd] = []
         self.matched: Set[str] = set()  # the rules' patterns that were found in outputs of failed ranks
         self.idle: Dict[int, float] = {}  # nodes that have long seen nothing done, and until when that is believed
@@ -27,6 +27,6 @@ class Round:
         self.leaving: Set[int] = set()  # nodes that were told to go
         self.shells: Dict[int, int] = {}  # how many commands a node was told to start by the remote shell
 
-    def living(self) -> Dict[int, Place]:
+    def living(self) -> Dict[int, ProcessLocation]:
         """Where the ranks run that have not ended."""
         return {rank: place for rank, place in self.places.items() if rank not in self.ends}

@@ -12,7 +12,7 @@ from .. import distributions
 from ..control.channel import Message
 from ..control.loop import Loop
 from ..control.rendezvous import Rendezvous
-from ..control.server import HEARTBEAT_TIMEOUT, ControlServer, Peer
+from ..control.server import HEARTBEAT_TIMEOUT_S, ControlServer, Peer
 from ..hangs.query import Answer, Inquiries
 from ..spec import events, exit_codes, mlflow_store, paths, plan_file, ranks
 from ..system import infiniband, network
@@ -26,10 +26,10 @@ if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from .restarts import Decision
 
 #: Seconds between the first failure and the end of all: failures that caused it, or that it caused, show themselves.
-HOLD = 0.2
+BLAME_WINDOW_S = 0.2
 #: The same where what has failed only tells of others, which may be slow to end; or where a launcher has killed ranks,
 #: which says why when it ends itself.
-LONG_HOLD = 1.5
+LONG_BLAME_WINDOW_S = 1.5
 _MOST_ASKED = 10  # bootstraps that are asked for in a row, without a start between
 GATHERING, RUNNING, PAUSING, OVER = "gathering", "running", "pausing", "over"
 
@@ -84,7 +84,7 @@ class Coordinator:
         self._pause = loop.later(0.0, lambda: None)
         self._server = ControlServer(
             loop, listener, settings.token, self._message, self._left,
-            self._distribution.members(), plan.get("heartbeat_s", HEARTBEAT_TIMEOUT),
+            self._distribution.members(), plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S),
         )  # fmt: skip
         self._inquiries = Inquiries(loop, self._server.broadcast)
         self._gather()
@@ -383,7 +383,7 @@ class Coordinator:
 
         self._event("failure", t=cause["t"], node=cause.get("node"), rank=cause.get("rank"),
                     exit_code=cause["exit_code"], message=self._judge.words(cause))  # fmt: skip
-        failed, hold = self._round, HOLD if classify.speaks_for_itself(cause) else LONG_HOLD
+        failed, hold = self._round, BLAME_WINDOW_S if classify.speaks_for_itself(cause) else LONG_BLAME_WINDOW_S
         self._loop.later(hold, lambda: self._stop("failure") if failed is self._round else None)
 
     def _blame(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 Rule = Union[int, str]  # an exit code, a class of failures, or a pattern for the output
 
-_LONGEST_DELAY = 300.0  # seconds
+_LONGEST_DELAY_S = 300.0  # seconds
 _PORT_RETRIES = 3
 
 #: What would go wrong again in the same way, unless `retry_on` names it: it is said at once instead.
@@ -65,7 +65,7 @@ def _within(most: int, number: int, name: str, delay: float, used: Used, now: Us
 
 def _delay(rules: Mapping[str, Any], number: int) -> float:
     """Each wait is twice as long as the one before."""
-    return float(min(_LONGEST_DELAY, rules["delay_s"] * 2.0 ** min(number - 1, 20)))
+    return float(min(_LONGEST_DELAY_S, rules["delay_s"] * 2.0 ** min(number - 1, 20)))
 
 
 def _first(rules: Sequence[Rule], cause: Cause, matched: Sequence[str]) -> Any:

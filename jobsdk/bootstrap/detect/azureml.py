@@ -13,7 +13,7 @@ import zlib
 from typing import Any, Dict, List, Mapping, Optional
 
 from . import slurm
-from .place import NotDetected, Place
+from .place import NodeIdentity, NotDetected
 
 RUN_ID = "AZUREML_RUN_ID"
 
@@ -30,7 +30,7 @@ _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
 _MASTERS = ("MASTER_ADDR", "AZ_BATCHAI_JOB_MASTER_NODE_IP", "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE")
 
 
-def place(environment: Mapping[str, str]) -> Optional[Place]:
+def place(environment: Mapping[str, str]) -> Optional[NodeIdentity]:
     """None where this is no job of Azure ML, or a rank of ours, which has variables of the same names.
 
     Raises NotDetected where the variables are not enough, or contradict each other.
@@ -46,7 +46,7 @@ def place(environment: Mapping[str, str]) -> Optional[Place]:
         )
     ports = slurm.ports(zlib.crc32(environment[RUN_ID].encode()))
     if count <= 1:
-        return Place(0, ["127.0.0.1"], ports, judges=True)
+        return NodeIdentity(0, ["127.0.0.1"], ports, judges=True)
     rank = _rank(environment, count)
     hosts = _hosts(environment)
     masters = [_without_port(environment.get(name, "")) for name in _MASTERS]
@@ -55,7 +55,7 @@ def place(environment: Mapping[str, str]) -> Optional[Place]:
         raise NotDetected(
             "the job has %d nodes, but none of %s, %s says where node 0 is" % (count, ", ".join(_MASTERS), _HOSTS)
         )
-    return Place(rank, addresses, ports, hosts if len(hosts) == count else None, judges=True)
+    return NodeIdentity(rank, addresses, ports, hosts if len(hosts) == count else None, judges=True)
 
 
 def nodes(environment: Mapping[str, str]) -> int:

@@ -7,7 +7,7 @@ import socket
 from typing import Mapping, Optional
 
 from ..spec import variables
-from .place import NotDetected, Place, control
+from .place import NodeIdentity, NotDetected, control
 
 #: Set by the Job controller in each container of an Indexed Job, also in those of a JobSet.
 INDEX = "JOB_COMPLETION_INDEX"
@@ -15,7 +15,7 @@ INDEX = "JOB_COMPLETION_INDEX"
 PORTS = (29871, 29872, 29873, 29874)
 
 
-def place(environment: Mapping[str, str]) -> Optional[Place]:
+def place(environment: Mapping[str, str]) -> Optional[NodeIdentity]:
     """The index is the rank. Node 0 is named by JOBSDK_CONTROL, or else by this pod's own name with the index 0.
 
     Pods of an Indexed Job are called JOB-INDEX, those of a JobSet JOBSET-NAME-0-INDEX, in their Service's subdomain.
@@ -27,7 +27,7 @@ def place(environment: Mapping[str, str]) -> Optional[Place]:
         raise NotDetected("%s must be a number, not %r" % (INDEX, index))
     if variables.CONTROL in environment:
         try:
-            return Place(int(index), *control(environment[variables.CONTROL]))
+            return NodeIdentity(int(index), *control(environment[variables.CONTROL]))
         except ValueError:
             raise NotDetected(
                 '%s must be "ADDRESS[,ADDRESS...] PORT[,PORT...]" of node 0' % variables.CONTROL
@@ -38,7 +38,7 @@ def place(environment: Mapping[str, str]) -> Optional[Place]:
             "the pod's name %s does not end with its index %s; give the pods a subdomain, or set %s"
             % (socket.gethostname(), index, variables.CONTROL)
         )
-    return Place(int(index), [first], list(PORTS))
+    return NodeIdentity(int(index), [first], list(PORTS))
 
 
 def node_0(own: str, index: str) -> Optional[str]:

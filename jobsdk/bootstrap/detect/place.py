@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import List, NamedTuple, Optional, Tuple
 
 
-class Place(NamedTuple):
+class NodeIdentity(NamedTuple):
     """Where a bootstrap is: its node's rank, and where node 0 listens."""
 
     rank: int

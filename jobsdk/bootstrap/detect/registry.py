@@ -6,10 +6,10 @@ import os
 from typing import Callable, List, Mapping, Optional
 
 from ..spec import variables
-from .place import NotDetected, Place, control
+from .place import NodeIdentity, NotDetected, control
 
 
-def explicit(environment: Mapping[str, str]) -> Optional[Place]:
+def explicit(environment: Mapping[str, str]) -> Optional[NodeIdentity]:
     """JOBSDK_NODE_RANK and JOBSDK_CONTROL, set by whoever starts the bootstraps; JOBSDK_HOSTS helps messages.
 
     JOBSDK_CONTROL is "ADDRESS[,ADDRESS...] PORT[,PORT...]", all of node 0; JOBSDK_HOSTS is "NAME,NAME,...".
@@ -26,10 +26,10 @@ def explicit(environment: Mapping[str, str]) -> Optional[Place]:
             'JOBSDK_NODE_RANK must be a number, and JOBSDK_CONTROL "ADDRESS[,ADDRESS...] PORT[,PORT...]" of node 0'
         ) from None
     hosts = [name.strip() for name in environment.get("JOBSDK_HOSTS", "").split(",")]
-    return Place(rank, addresses, ports, hosts if any(hosts) else None)
+    return NodeIdentity(rank, addresses, ports, hosts if any(hosts) else None)
 
 
-def slurm(environment: Mapping[str, str]) -> Optional[Place]:
+def slurm(environment: Mapping[str, str]) -> Optional[NodeIdentity]:
     """A job step of Slurm."""
     if "SLURM_JOB_ID" not in environment:
         return None
@@ -38,7 +38,7 @@ def slurm(environment: Mapping[str, str]) -> Optional[Place]:
     return step.place(environment)
 
 
-def kubernetes(environment: Mapping[str, str]) -> Optional[Place]:
+def kubernetes(environment: Mapping[str, str]) -> Optional[NodeIdentity]:
     """A pod of an Indexed Job or a JobSet."""
     if "JOB_COMPLETION_INDEX" not in environment:
         return None
@@ -47,7 +47,7 @@ def kubernetes(environment: Mapping[str, str]) -> Optional[Place]:
     return pod.place(environment)
 
 
-def azureml(environment: Mapping[str, str]) -> Optional[Place]:
+def azureml(environment: Mapping[str, str]) -> Optional[NodeIdentity]:
     """A node of a command job of Azure ML."""
     if "AZUREML_RUN_ID" not in environment:
         return None
@@ -57,10 +57,10 @@ def azureml(environment: Mapping[str, str]) -> Optional[Place]:
 
 
 #: Azure ML comes last: also ranks of ours, which may start jobs of their own, have its variables.
-DETECTORS: List[Callable[[Mapping[str, str]], Optional[Place]]] = [explicit, slurm, kubernetes, azureml]
+DETECTORS: List[Callable[[Mapping[str, str]], Optional[NodeIdentity]]] = [explicit, slurm, kubernetes, azureml]
 
 
-def detect(environment: Optional[Mapping[str, str]] = None) -> Place:
+def detect(environment: Optional[Mapping[str, str]] = None) -> NodeIdentity:
     """The first detector's answer. Raises NotDetected."""
     known = os.environ if environment is None else environment
     for detector in DETECTORS:

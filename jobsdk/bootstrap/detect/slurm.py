@@ -7,14 +7,14 @@ import re
 from typing import Iterator, List, Mapping, Optional
 
 from ..spec import variables
-from .place import NotDetected, Place
+from .place import NodeIdentity, NotDetected
 
 _FIRST_PORT, _PORTS_OF_JOB, _JOBS = 20000, 4, 3000  # below 32768, where ports of outgoing connections begin
 _PIECE = re.compile(r"([^\[\]]*)(?:\[([^\[\]]+)\])?")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
-def place(environment: Mapping[str, str]) -> Optional[Place]:
+def place(environment: Mapping[str, str]) -> Optional[NodeIdentity]:
     """What srun tells each of its tasks, of which there must be one on each node.
 
     Node 0 is known by its name, and by the address of the node where srun was called: that of the batch script, which
@@ -34,7 +34,7 @@ def place(environment: Mapping[str, str]) -> Optional[Place]:
     addresses = [hosts[0], environment.get("SLURM_LAUNCH_NODE_IPADDR", "")]
     known = [one for one in dict.fromkeys(addresses) if one]
     returns = environment.get(variables.REQUEUES) == "1"
-    return Place(rank, known, ports(job), hosts, starts, returns, judges=True)
+    return NodeIdentity(rank, known, ports(job), hosts, starts, returns, judges=True)
 
 
 def ports(job: int) -> List[int]:

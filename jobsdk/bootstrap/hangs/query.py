@@ -6,10 +6,10 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
 
 from ..control.channel import Message
 from ..control.loop import Loop
-from ..spec.ranks import Place
+from ..spec.ranks import ProcessLocation
 
 #: Seconds that nodes have to answer; taking the stacks of one rank takes much less.
-PATIENCE = 10.0
+PATIENCE_S = 10.0
 
 Answer = Dict[str, Any]
 
@@ -22,7 +22,7 @@ class Inquiry:
         self._waiting: Set[int] = set(nodes)
         self._done: Optional[Callable[[Answer], None]] = done
         self._ranks: Dict[str, List[Any]] = {}
-        self._deadline = loop.later(PATIENCE, self._finish)
+        self._deadline = loop.later(PATIENCE_S, self._finish)
         if not self._waiting:
             self._finish()
 
@@ -55,7 +55,7 @@ class Inquiries:
         self._current: Optional[Inquiry] = None
         self._asking: List[Callable[[Answer], None]] = []
 
-    def ask(self, nodes: Iterable[int], places: Mapping[int, Place], done: Callable[[Answer], None]) -> None:
+    def ask(self, nodes: Iterable[int], places: Mapping[int, ProcessLocation], done: Callable[[Answer], None]) -> None:
         """Have `nodes` look where the ranks are whose processes `places` has."""
         self._asking.append(done)
         if len(self._asking) == 1:

@@ -23,7 +23,7 @@ Thread = Dict[str, Any]
 #: {"pid", "command", "how": "py-spy" | "faulthandler" | "none", "why" (None, or why there are none), "threads"}
 Process = Dict[str, Any]
 
-_ANSWER = 2.0  # seconds that one process has to answer; it takes a few milliseconds
+_ANSWER_S = 2.0  # seconds that one process has to answer; it takes a few milliseconds
 _AT_ONCE = 4  # py-spy processes at a time: each computes
 _THREADS, _FRAMES = 32, 40  # of a process, and of a thread: what is told travels to node 0
 _COMMAND = 80  # characters of a command line that are told
@@ -132,7 +132,7 @@ def _by_py_spy(pids: Sequence[int], deadline: float) -> Dict[int, List[Thread]]:
     failed: List[int] = []
 
     def look(pid: int) -> List[Thread]:
-        left = deadline - _ANSWER - time.monotonic()  # some time is left for the other way
+        left = deadline - _ANSWER_S - time.monotonic()  # some time is left for the other way
         if failed or left <= 0:
             return []
         argv = [str(program), "dump", "--json", "--pid", str(pid)]
@@ -201,7 +201,7 @@ class _Question:
         self._file = os.open(memory.path, os.O_RDONLY | os.O_CLOEXEC)
         self._begin = os.fstat(self._file).st_size
         self._deaf = {thread for thread in procfs.threads(pid) if self._has("SigBlk", thread)}
-        self._deadline = time.monotonic() + _ANSWER
+        self._deadline = time.monotonic() + _ANSWER_S
         os.kill(pid, self._signum)
 
     def answer(self) -> Optional[_Answer]:
@@ -214,7 +214,7 @@ class _Question:
             return self._end(_Answer("", "it has just ended"))
         if time.monotonic() < self._deadline:
             return None
-        return self._end(_Answer("", "did not answer within %.0f s (state %s)" % (_ANSWER, state.state)))
+        return self._end(_Answer("", "did not answer within %.0f s (state %s)" % (_ANSWER_S, state.state)))
 
     def _is_at_it(self) -> bool:
         """The signal waits for a thread, or one has it blocked that had not: the kernel does so during the handler."""

@@ -60,7 +60,7 @@ class Whereabouts:
         mine, names = set(processes.descendants(os.getpid())), (self._node_rank, socket.gethostname())
         here = {int(rank): pid for rank, (pid, where) in places.items() if where in names and pid in mine}
         path = "%s/stacks-%d.%d.tmp" % (self._folder, number, os.getpid())
-        self._taking[stacks.start(path, here, query.PATIENCE * 0.8)] = number, path
+        self._taking[stacks.start(path, here, query.PATIENCE_S * 0.8)] = number, path
 
     def taken(self, pid: int) -> bool:
         """Whether `pid`, which has ended, was the one that looked; what it found is then told."""

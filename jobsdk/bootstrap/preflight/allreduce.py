@@ -14,12 +14,12 @@ from typing import Any, Callable, Dict, Mapping, NoReturn, Optional
 from ..control.loop import Loop
 
 #: Seconds until all have imported torch, met and measured.
-PATIENCE = 60.0
-_MEET = 30.0  # of those, until all have met
+PATIENCE_S = 60.0
+_MEET_S = 30.0  # of those, until all have met
 #: A size is measured until it takes so many seconds; the next one is twice as large.
 _LONG, _MOST = 0.1, 256 << 20
 _FIRST = 1 << 20
-_BUDGET = 1.0  # seconds for all sizes
+_BUDGET_S = 1.0  # seconds for all sizes
 
 
 class Reduction:
@@ -48,7 +48,7 @@ class Reduction:
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
-        self._late = loop.later(PATIENCE, self._too_late)
+        self._late = loop.later(PATIENCE_S, self._too_late)
         loop.on_readable(self._output, self._read)
 
     def _read(self) -> None:
@@ -72,7 +72,7 @@ class Reduction:
     def _too_late(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._end({"error": "it was not through after %.0f s" % PATIENCE})
+        self._end({"error": "it was not through after %.0f s" % PATIENCE_S})
 
     def _end(self, said: Dict[str, Any]) -> None:
         self._late.cancel()
@@ -100,7 +100,7 @@ def _measured(backend: str) -> Dict[str, Any]:
     import torch.distributed as dist
 
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=_MEET))
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=_MEET_S))
     device = torch.device("cuda", 0) if backend == "nccl" else torch.device("cpu")
     began, size, best = time.monotonic(), _FIRST, {"gbps": 0.0, "bytes": 0}
     while True:
@@ -113,7 +113,7 @@ def _measured(backend: str) -> Dict[str, Any]:
             best = {"gbps": rate, "bytes": size}
         # Node 0 says for all whether to go on.
         on = torch.tensor(
-            [float(seconds < _LONG and size < _MOST and time.monotonic() - began < _BUDGET)], device=device
+            [float(seconds < _LONG and size < _MOST and time.monotonic() - began < _BUDGET_S)], device=device
         )
         dist.broadcast(on, 0)
         if not on.item():

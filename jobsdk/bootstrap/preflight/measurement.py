@@ -10,7 +10,7 @@ from . import allreduce
 
 Message = Dict[str, Any]
 
-_ROUND_TIMEOUT = 8.0  # seconds until all nodes have told what came
+_ROUND_TIMEOUT_S = 8.0  # seconds until all nodes have told what came
 
 
 class Measurement:
@@ -54,7 +54,7 @@ class Measurement:
             self._ring_ended()
             return
         self._waiting = set(self._reports)
-        self._late = self._loop.later(_ROUND_TIMEOUT, self._next_round)
+        self._late = self._loop.later(_ROUND_TIMEOUT_S, self._next_round)
         self._tell({"type": "stream", "order": sorted(self._reports), "senders": self._rounds.pop(0)})
 
     def heard(self, node: int, message: Message) -> None:
@@ -85,7 +85,7 @@ class Measurement:
             return
         self.result["all_reduce"] = {"backend": backend}
         self._waiting = set(self._reports)
-        self._late = self._loop.later(allreduce.PATIENCE + 5.0, self._reduced)
+        self._late = self._loop.later(allreduce.PATIENCE_S + 5.0, self._reduced)
         self._tell({"type": "reduce", "backend": backend, "port": network.free_ports(1)[0]})
 
     def _reduced(self) -> None:

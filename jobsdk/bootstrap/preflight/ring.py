@@ -15,7 +15,7 @@ from ..system import network, processes
 
 #: Seconds at the beginning that do not count (TCP starts slowly), and those that do.
 WARM_UP, SPAN = 0.1, 0.4
-_START = 3.0  # seconds until something must have come
+_START_S = 3.0  # seconds until something must have come
 _BLOCK = 256 << 10
 _MOST_STREAMS = 4  # a core fills 20 to 30 Gbit/s with one connection
 
@@ -68,7 +68,7 @@ class Station:
             with socket.socket(found.family, socket.SOCK_STREAM) as sock:
                 # What is still under way at the end is thrown away.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                sock.settimeout(_START)
+                sock.settimeout(_START_S)
                 sock.connect(found.sockaddr(target[1]))
                 sock.sendall(self._hello)
                 end = time.monotonic() + WARM_UP + SPAN + 0.2
@@ -82,7 +82,7 @@ class Station:
 
     def _take(self) -> None:
         readers = []
-        deadline = time.monotonic() + _START
+        deadline = time.monotonic() + _START_S
         while time.monotonic() < (deadline if self._first is None else min(deadline, self._first + WARM_UP)):
             self._socket.settimeout(0.05)
             try:

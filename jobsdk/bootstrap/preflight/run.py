@@ -34,15 +34,15 @@ from .ring import Station
 Message = Dict[str, Any]
 
 #: Seconds that node 0 waits until the others have found it: they were all started at once.
-_JOIN_TIMEOUT = 5.0
+_JOIN_TIMEOUT_S = 5.0
 #: And until those have told what they are like: Python may come from a slow file system.
-_ANSWER_TIMEOUT = 15.0
+_ANSWER_TIMEOUT_S = 15.0
 #: Further ports that are tried where MASTER_PORT is taken, so that this can be said.
 _SPARE_PORTS = 3
 #: At least and at most so many looks at node 0's clock; the one with the shortest way there and back counts. More than
 #: the least only while none took less than a millisecond: a busy machine answers late.
 _CLOCK_ROUNDS, _MOST_CLOCK_ROUNDS = 8, 50
-_NAMES_TIMEOUT = 2.0  # seconds for all look-ups of names
+_NAMES_TIMEOUT_S = 2.0  # seconds for all look-ups of names
 _MOST_NAMES = 64  # names that one node looks up: those of the nodes after it
 
 
@@ -100,7 +100,7 @@ class Member:
         self._reached: Optional[List[Message]] = None
         self._names: Optional[Dict[str, str]] = None
         self._client = ControlClient(
-            loop, [master or contract.master], contract.ports(), token, "node", contract.rank, _JOIN_TIMEOUT - 1.0,
+            loop, [master or contract.master], contract.ports(), token, "node", contract.rank, _JOIN_TIMEOUT_S - 1.0,
             self._join, self._message, self._lost,
         )  # fmt: skip
 
@@ -230,12 +230,12 @@ class Member:
             late.cancel()
             self._loop.forget(read)
             for name in list(left):
-                slow = "was not found within %.0f s" % _NAMES_TIMEOUT
+                slow = "was not found within %.0f s" % _NAMES_TIMEOUT_S
                 troubles.setdefault(names[name][0], "(%s) %s" % (name, slow))
             self._names = dict(troubles)
             self._looked()
 
-        late = self._loop.later(_NAMES_TIMEOUT, finished)
+        late = self._loop.later(_NAMES_TIMEOUT_S, finished)
         self._loop.on_readable(read, finished)
         threading.Thread(target=work, daemon=True).start()
 
@@ -263,8 +263,8 @@ class Judge:
         listener = self._listen()
         self.address = network.own_address(listener)
         self._server = ControlServer(loop, listener, token, self._message, self._gone, contract.count)
-        loop.later(_JOIN_TIMEOUT, self._all_too_late)
-        self._give_up = loop.later(_ANSWER_TIMEOUT, self._ask)
+        loop.later(_JOIN_TIMEOUT_S, self._all_too_late)
+        self._give_up = loop.later(_ANSWER_TIMEOUT_S, self._ask)
 
     def _listen(self) -> socket.socket:
         for port in self._contract.ports():

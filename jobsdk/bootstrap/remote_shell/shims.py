@@ -23,7 +23,7 @@ _CONTROL = "control.json"
 _VERBS = {"ssh": "sh", "rsh": "sh", open_mpi.SSH: "sh", "pdsh": "pdsh", RANK: "rank"}
 
 
-class Place(NamedTuple):
+class ShimConfig(NamedTuple):
     """Where a program was called: on which node, and how node 0 is found from there."""
 
     folder: str
@@ -38,7 +38,7 @@ def are_of_use(plan: ranks.Plan) -> bool:
     return ranks.has_shell(plan)
 
 
-def write(place: Place) -> None:
+def write(place: ShimConfig) -> None:
     """Make the folder of one node."""
     os.makedirs(place.folder, exist_ok=True)
     _write("%s/%s" % (place.folder, _CONTROL), json.dumps(place._asdict()), 0o600)
@@ -56,7 +56,7 @@ def forget(folder: str) -> None:
         pass
 
 
-def place() -> Place:
+def place() -> ShimConfig:
     """Ends the program with ssh's own code where it is none of these, or where the run is over."""
     try:
         with open("%s/%s" % (os.environ[SHELL], _CONTROL)) as file:
@@ -64,7 +64,7 @@ def place() -> Place:
     except (KeyError, OSError):
         sys.stderr.write("jobsdk: remote shell: there is no running job that this belongs to\n")
         sys.exit(255)
-    return Place(**content)
+    return ShimConfig(**content)
 
 
 _SCRIPT = """#!/bin/sh

@@ -22,7 +22,7 @@ from . import shims
 from .stream_copy import Sink, Source
 
 FAILED = 255  # as ssh has it: the command could not be started, or the connection was lost
-_JOIN_TIMEOUT = 30.0  # seconds; the control port is there as long as the job is
+_JOIN_TIMEOUT_S = 30.0  # seconds; the control port is there as long as the job is
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: ssh(1): options that take a value, which may be in the same word.
 _WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
@@ -43,15 +43,15 @@ class Call(NamedTuple):
 class Shell:
     """A member of the control port that has commands run on nodes; `run` lives until `stop`."""
 
-    def __init__(self, place: shims.Place, on_join: Callable[[], None]) -> None:
+    def __init__(self, place: shims.ShimConfig, on_join: Callable[[], None]) -> None:
         self.loop = Loop()
         self.code = FAILED
         self._place = place
         self._number = int.from_bytes(os.urandom(6), "big")
         self._commands: Dict[str, Command] = {}
         self._client = ControlClient(
-            self.loop, [place.address], [place.port], bytes.fromhex(place.token), "shell", self._number, _JOIN_TIMEOUT,
-            on_join, self._message, self._lost,
+            self.loop, [place.address], [place.port], bytes.fromhex(place.token), "shell", self._number,
+            _JOIN_TIMEOUT_S, on_join, self._message, self._lost,
         )  # fmt: skip
         for signum in _SIGNALS:
             self._pass_on(signum)
@@ -188,7 +188,7 @@ def run(words: List[str]) -> int:
     return instead(place, words, command.trouble) if command.unknown else code
 
 
-def instead(place: shims.Place, words: List[str], why: str) -> int:
+def instead(place: shims.ShimConfig, words: List[str], why: str) -> int:
     """Become the program that would be there without us; without one say why that is needed, and return 255."""
     name = os.environ.pop(shims.NAME)
     os.environ.pop(shims.SHELL, None)

@@ -130,4 +130,4 @@ class Rank(NamedTuple):
 
 
 #: A rank's process: its pid, and the node that started it, or the host where a launcher did.
-Place = Tuple[int, Union[int, str, None]]
+ProcessLocation = Tuple[int, Union[int, str, None]]

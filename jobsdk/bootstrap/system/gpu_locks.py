@@ -26,7 +26,7 @@ HELD = "JOBSDK_LOCKS"
 _PRIVATE = "~/.cache/jobsdk/locks"  # where FOLDER cannot be used
 _HOST = "host"
 _UNKNOWN = "it is in use by another job"
-_PATIENCE = 1.0  # seconds: who only looks whether a lock is free holds it for a moment
+_PATIENCE_S = 1.0  # seconds: who only looks whether a lock is free holds it for a moment
 
 
 class Taken(Exception):
@@ -45,7 +45,7 @@ def claim(gpus: Optional[Sequence[str]], count: Optional[int], note: Mapping[str
 
     Raises Taken; then nothing is held.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
             return _claim(gpus, count, dict(note, since=time.time()), make=True)

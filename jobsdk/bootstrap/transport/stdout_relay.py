@@ -39,9 +39,9 @@ EVENTS, REPORT, END, BOOTSTRAP = "events", "report", "end", "bootstrap"
 STACKS = "stacks-"  # and the request's name
 _PIECE = 4000  # bytes; engines cut lines of 16 KiB, and escaping may make a piece four times as long
 _CHUNK = 1 << 20  # bytes that are read from one file in one go
-_PATIENCE = 1.0  # seconds that an unended line may wait for its end
+_PATIENCE_S = 1.0  # seconds that an unended line may wait for its end
 _BUSY, _IDLE = 0.02, 0.2  # seconds between two looks
-_LAST_WORDS = 5.0  # seconds for what is left when nobody reads it
+_LAST_WORDS_S = 5.0  # seconds for what is left when nobody reads it
 
 _REQUEST = re.compile("cancel|stacks-[0-9A-Za-z]+")
 _RECORD = re.compile(rb"([a-z][\w.-]*):(\d+)(\\?)([|+]) (.*)", re.DOTALL)
@@ -221,7 +221,7 @@ class _Child:
         if status is not None:
             self.code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
             self._written = -1
-            signal.setitimer(signal.ITIMER_REAL, _LAST_WORDS, _LAST_WORDS)
+            signal.setitimer(signal.ITIMER_REAL, _LAST_WORDS_S, _LAST_WORDS_S)
 
     def _look_at_reader(self, *_: object) -> None:
         if self._writer.written == self._written:
@@ -323,7 +323,7 @@ class _Writer:
         known, since = self._seen.get(source, (-1, now))
         if known != begin:
             self._seen[source] = begin, now
-        return known == begin and now - since > _PATIENCE
+        return known == begin and now - since > _PATIENCE_S
 
     def _tell_json(self, source: str, name: str) -> None:
         self._told[source] = 1

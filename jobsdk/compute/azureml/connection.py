@@ -23,7 +23,7 @@ _CLOUDS = {
     "AzureUSGovernment": ("https://management.usgovcloudapi.net", "core.usgovcloudapi.net", "https://ml.azure.us"),
 }
 JOBS_API, OLDER_API, DATASTORES_API = "2025-01-01-preview", "2024-01-01-preview", "2024-10-01-preview"
-_FRESH = 40 * 60.0  # seconds that a key or a signature of the storage is used; it is asked to be valid for an hour
+_FRESH_S = 40 * 60.0  # seconds that a key or a signature of the storage is used; it is asked to be valid for an hour
 _CONNECT, _READ = 15, 60  # seconds
 
 
@@ -162,7 +162,7 @@ class Connection:
     def _container(self, datastore: str) -> Any:
         with self._lock:
             since, container = self._containers.get(datastore, (0.0, None))
-            if container is None or time.monotonic() - since > _FRESH:
+            if container is None or time.monotonic() - since > _FRESH_S:
                 container = self._open_container(datastore)
                 self._containers[datastore] = time.monotonic(), container
             return container

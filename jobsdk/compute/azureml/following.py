@@ -26,7 +26,7 @@ PLACE, _STATE = "azureml.json", "azureml-state.json"
 _AT_ONCE = 8  # logs that are read at the same time
 _PIECE = 4 << 20  # bytes of a log that are asked for at once
 _ENOUGH = 32 << 20  # bytes of a log in one look, before the run's end
-_PATIENCE = 20.0  # seconds that the last lines are waited for after the service says that all is over
+_PATIENCE_S = 20.0  # seconds that the last lines are waited for after the service says that all is over
 #: The states of Azure ML's runs, and the event that each is.
 _EVENTS = {
     "NotStarted": "queued",
@@ -141,7 +141,7 @@ class Look:
     def _has_waited(self, what: str) -> bool:
         since = self._state.setdefault(f"{what}_since", time.time())
         self._keep()
-        return time.time() - float(since) > _PATIENCE
+        return time.time() - float(since) > _PATIENCE_S
 
     # -- how far it is -----------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ _COMMANDS = {
     "azureml.git.dirty": ("status", "--porcelain", "."),
 }
 #: Seconds that one call of git may take; what takes longer is left out.
-_PATIENCE = 10
+_PATIENCE_S = 10
 
 
 def git_properties(folder: Path) -> dict[str, str]:
@@ -59,7 +59,7 @@ def _git(folder: Path, *args: str) -> str | None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_PATIENCE,
+            timeout=_PATIENCE_S,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):

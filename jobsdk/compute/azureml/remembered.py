@@ -13,7 +13,7 @@ from jobsdk.bootstrap.system import private
 from jobsdk.compute.azureml.workspace import Workspace
 
 #: Seconds. What is in a storage may be cleaned up there; after a day it is looked at again.
-_LIFE = 24 * 3600.0
+_LIFE_S = 24 * 3600.0
 _MOST = 500  # entries
 
 
@@ -28,7 +28,7 @@ class Remembered:
 
     def get(self, key: str) -> str | None:
         found = self._load().get(key)
-        return found[0] if found is not None and time.time() - found[1] < _LIFE else None
+        return found[0] if found is not None and time.time() - found[1] < _LIFE_S else None
 
     def put(self, key: str, value: str) -> None:
         self._change({key: value})

@@ -41,7 +41,7 @@ _PATH_NAMES = {"inputs": azureml_node.INPUT, "outputs": azureml_node.OUTPUT}
 #: Linux takes no longer string from one program to the next (MAX_ARG_STRLEN, 32 pages of 4 KiB, with the NUL).
 _LONGEST = 128 * 1024 - len(azureml_node.PLAN) - 2
 #: Seconds that Azure ML's own limit comes after the bootstrap's, which writes the report.
-_MARGIN = 60.0
+_MARGIN_S = 60.0
 #: TensorFlow 2.13 and later refuse the empty list of parameter servers that Azure ML writes into TF_CONFIG.
 _MEND = (
     '[ -z "$TF_CONFIG" ] || export TF_CONFIG="$(printf %s "$TF_CONFIG" | sed '
@@ -235,7 +235,7 @@ def _limits(plan: Plan, is_native: bool) -> CommandJobLimits | None:
     if seconds is None:
         return None
     if not is_native:
-        seconds += plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN
+        seconds += plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN_S
     return CommandJobLimits(timeout=durations.whole(seconds))
 
 

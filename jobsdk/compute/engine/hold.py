@@ -18,7 +18,7 @@ from jobsdk.compute.shipping.relayed import Mirror
 from jobsdk.runs.folder import RunFolder
 from jobsdk.snapshot.listing import scan
 
-_EVERY = 0.1  # seconds between two looks at what a client has left in the folder
+_EVERY_S = 0.1  # seconds between two looks at what a client has left in the folder
 
 
 class Ended(Exception):
@@ -76,7 +76,7 @@ class Hold:
 
     def asked(self) -> list[str]:
         """The requests that are new: `cancel`, and others for node 0. To be called often."""
-        if time.monotonic() - self._looked < _EVERY:
+        if time.monotonic() - self._looked < _EVERY_S:
             return []
         self._looked = time.monotonic()
         found = []

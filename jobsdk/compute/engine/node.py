@@ -26,7 +26,7 @@ _PORTS = 4  # how many are offered: between the offer and the start another proc
 _MOST = 32 << 20  # bytes of output that wait for their reader; the bootstrap's files wait for the rest
 _CHUNK = 1 << 20
 LEAVINGS = ("outputs", "mlruns", "mlruns-ranks")  # what the job leaves besides logs, in the run's folder
-_ENDING = 5.0  # seconds that a bootstrap has for its last words, beside the job's grace time
+_ENDING_S = 5.0  # seconds that a bootstrap has for its last words, beside the job's grace time
 
 
 class Offer(NamedTuple):
@@ -199,7 +199,7 @@ class HeldNode:
                 process.stdin.close()
             except BrokenPipeError:
                 pass
-            deadline = time.monotonic() + self._grace + _ENDING
+            deadline = time.monotonic() + self._grace + _ENDING_S
             while self.code is None and time.monotonic() < deadline:
                 self.lines(0.1)
             if self.code is None:

@@ -8,7 +8,7 @@ import socket
 
 from jobsdk.errors import ComputeError
 
-_PATIENCE = 10.0  # seconds for a connection
+_PATIENCE_S = 10.0  # seconds for a connection
 
 
 def require(what: str, host: str, port: int) -> None:
@@ -18,7 +18,7 @@ def require(what: str, host: str, port: int) -> None:
         raise ComputeError(f"{what} cannot be reached: {why}. Fix: start it, or correct the compute")
 
 
-def trouble(host: str, port: int, patience: float = _PATIENCE) -> str:
+def trouble(host: str, port: int, patience: float = _PATIENCE_S) -> str:
     """Why nobody takes a connection there within `patience` seconds; empty where somebody does."""
     try:
         socket.create_connection((host, port), patience).close()

@@ -40,7 +40,7 @@ _ADDRESS = re.compile(
 #: Seconds: to connect; of silence before a connection counts as lost; that one is kept after its last use.
 CONNECT_TIMEOUT, _SILENCE, _PERSIST = 10, 15, 60
 #: Seconds that one pull may take; what has come by then counts, and the next goes on from there.
-PULL_TIMEOUT = 120.0
+PULL_TIMEOUT_S = 120.0
 _LONGEST_SOCKET = 85  # bytes: 104 on macOS, less what ssh puts behind the name while it makes it
 #: Runs what it is given with the module's arguments. One line and few signs, so that every shell passes it on; Python 2
 #: and 3.7 understand it well enough to say what they are.
@@ -273,7 +273,7 @@ class RemoteHost(Host):
 
         argv = [self.python, "-S", "-E", f"{run_dir}/bootstrap.pyz", "pull", run_dir]
         with self.start(argv) as session:
-            session.limit(PULL_TIMEOUT)
+            session.limit(PULL_TIMEOUT_S)
             try:
                 return receive(session, run, run_dir)
             except OSError as error:

@@ -30,7 +30,7 @@ KINDS = {
     "Secret": ("api/v1", "secrets"),
     "Service": ("api/v1", "services"),
 }
-_TIMEOUT = 10.0  # seconds
+_TIMEOUT_S = 10.0  # seconds
 _PAGE = 500  # objects in one answer
 _STRICT = {"fieldValidation": "Strict"}  # unless asked so, the server drops fields that it does not know
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -45,7 +45,7 @@ class Refused(ComputeError):
         self.reason = reason
 
 
-class Place(NamedTuple):
+class KubeTarget(NamedTuple):
     """Where objects live. `context` is None within a cluster."""
 
     context: str | None
@@ -67,7 +67,7 @@ class Api:
         self._error: type[Exception] = httpx2.HTTPError
         try:
             config = _configuration(context)
-            self._client: httpx2.Client = Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT)))
+            self._client: httpx2.Client = Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT_S)))
         except (
             ConfigError,
             OSError,
@@ -82,7 +82,7 @@ class Api:
             fix = "set KUBECONFIG, or the compute's context; `kubectl config get-contexts` shows what there is"
             raise ComputeError(f"there is no usable Kubernetes configuration: {words}. Fix: {fix}") from None
         self.server = str(config.cluster.server)
-        self.place = Place(None if config.fname is None else config.context_name, namespace or config.namespace)
+        self.place = KubeTarget(None if config.fname is None else config.context_name, namespace or config.namespace)
 
     def get(self, kind: str, name: str) -> Object:
         return self._json("GET", self._path(kind, name))

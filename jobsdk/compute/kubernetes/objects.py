@@ -28,9 +28,9 @@ CODE_FILE, CODE_PLACE, CODE_HASH = "code.tar.gz", "code", "code-sha256"
 CONTAINER = "main"
 PARCEL_DIR, RUN_DIR = "/jobsdk/parcel", "/jobsdk/run"
 _LONGEST_NAME = 45  # of a host or pod name's 63 characters: room for -node-0-12345-abcde
-_TTL = 3 * 24 * 3600  # seconds
-_MARGIN = 60.0  # seconds, for what the bootstrap does before and after the job's own time
-_LAST_WORDS = 20.0  # seconds after the ranks' grace time: to write the report, and the rest of the logs
+_TTL_S = 3 * 24 * 3600  # seconds
+_MARGIN_S = 60.0  # seconds, for what the bootstrap does before and after the job's own time
+_LAST_WORDS_S = 20.0  # seconds after the ranks' grace time: to write the report, and the rest of the logs
 _GPU = "nvidia.com/gpu"
 
 
@@ -121,7 +121,7 @@ def _top_metadata(plan: ranks.Plan, settings: Settings, labels: Mapping[str, str
 def _job(plan: ranks.Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
     all_labels, annotations = _top_metadata(plan, settings, labels)
     spec = _job_spec(plan, settings, template)
-    spec["ttlSecondsAfterFinished"] = settings.get("ttl_seconds_after_finished", _TTL)
+    spec["ttlSecondsAfterFinished"] = settings.get("ttl_seconds_after_finished", _TTL_S)
     if settings.get("queue"):
         spec["suspend"] = True
     job = _object("batch/v1", "Job", name, all_labels, spec=spec)
@@ -137,7 +137,7 @@ def _jobset(plan: ranks.Plan, settings: Settings, name: str, labels: Mapping[str
         "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": _job_spec(plan, settings, template)}}],
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "failurePolicy": {"maxRestarts": 0},
-        "ttlSecondsAfterFinished": settings.get("ttl_seconds_after_finished", _TTL),
+        "ttlSecondsAfterFinished": settings.get("ttl_seconds_after_finished", _TTL_S),
     }
     if settings.get("queue"):
         spec["suspend"] = True
@@ -165,7 +165,7 @@ def _pod(plan: ranks.Plan, settings: Settings, name: str, image: str, code: str 
     pod: Object = {
         "restartPolicy": "Never",
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": math.ceil(plan["grace_s"] + _LAST_WORDS),
+        "terminationGracePeriodSeconds": math.ceil(plan["grace_s"] + _LAST_WORDS_S),
         "containers": [container],
         "volumes": volumes,
         **_some(
@@ -179,7 +179,7 @@ def _pod(plan: ranks.Plan, settings: Settings, name: str, image: str, code: str 
     }
     if plan["timeout_s"]:
         # Of each pod, not of the Job: the time that the Job waits for machines does not count.
-        longest = plan["timeout_s"] + plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN
+        longest = plan["timeout_s"] + plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN_S
         pod["activeDeadlineSeconds"] = math.ceil(longest)
     return pod
 

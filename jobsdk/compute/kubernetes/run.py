@@ -20,8 +20,8 @@ _STATE = "kubernetes-state.json"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _AT_ONCE = 8  # logs that are read at the same time
 _ENOUGH = 16 << 20  # bytes of a log in one look
-_PATIENCE = 15.0  # seconds that the last lines of other nodes are waited for, after node 0 has said that all is over
-_IMAGE_PATIENCE = 300.0  # seconds in which an image may turn up
+_PATIENCE_S = 15.0  # seconds that the last lines of other nodes are waited for, after node 0 has said that all is over
+_IMAGE_PATIENCE_S = 300.0  # seconds in which an image may turn up
 #: Why a container that waits will not start by itself.
 _HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
 _STUCK = (*_HOPELESS, "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError")
@@ -194,7 +194,7 @@ class Look:
         latest = {pod.node: pod for pod in pods}
         is_read = all(known[pod.name]["whole"] or (pod.is_over and not pod.has_log) for pod in latest.values())
         if is_over:
-            if is_read or self._has_waited("over", _PATIENCE):
+            if is_read or self._has_waited("over", _PATIENCE_S):
                 self._finish(latest, cancelled)
                 # A pod that is stuck, or was brought back for node 0, would wait for the others. A Job that Kueue has
                 # suspended would start once more, for nobody.
@@ -212,7 +212,7 @@ class Look:
             text = "the pods ended without a report"
             found = End(*fallback_report.CANCELLED, "") if cancelled else self._worst(latest)
             self._end(found or End("Lost", exit_codes.LOST, text, "node_lost"), None)
-        elif _has_ended(job) and self._has_waited("ended", _PATIENCE):
+        elif _has_ended(job) and self._has_waited("ended", _PATIENCE_S):
             found = _end_of_job(job)
             self._end(End(*fallback_report.CANCELLED, "") if cancelled else self._worst(latest) or found, None)
         else:
@@ -226,7 +226,7 @@ class Look:
             self._state.pop("stuck", None)
             return
         hopeless = [one for one in bad if one[1][0] in _HOPELESS]
-        if hopeless or self._has_waited("stuck", _IMAGE_PATIENCE):
+        if hopeless or self._has_waited("stuck", _IMAGE_PATIENCE_S):
             pod, why = (hopeless or bad)[0]
             self._api.delete(self._kind, self._name)
             text = f"node {pod.node} (pod {pod.name}) cannot start: {why[1]}"

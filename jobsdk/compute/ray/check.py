@@ -16,7 +16,7 @@ from jobsdk.errors import ComputeError
 if TYPE_CHECKING:
     from jobsdk.compute.ray.compute import RayCompute
 
-_PATIENCE = 60.0  # seconds for another process to connect to the cluster
+_PATIENCE_S = 60.0  # seconds for another process to connect to the cluster
 _MARK = "jobsdk-ray-check:"
 
 
@@ -64,9 +64,11 @@ def _connected(compute: RayCompute) -> dict[str, Any]:
     compute.require_cluster()
     argv = [sys.executable, "-m", __name__, json.dumps([compute.address, compute.settings.get("init", {})])]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     except subprocess.TimeoutExpired:
-        raise ComputeError(f"no answer from {compute.address} within {_PATIENCE:g} s. Fix: look at its head") from None
+        raise ComputeError(
+            f"no answer from {compute.address} within {_PATIENCE_S:g} s. Fix: look at its head"
+        ) from None
     _, is_there, text = done.stdout.partition(_MARK)
     if not is_there:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no answer"]

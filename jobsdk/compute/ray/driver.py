@@ -22,9 +22,9 @@ from . import placing as ray_placing
 
 NAMESPACE = "jobsdk"  # of the actor of node 0, where it has a name
 CANCELED, LOST, NOT_STARTED, PREEMPTED, KILLED = 130, 125, 126, 143, 137  # as in `jobsdk.bootstrap.spec.exit_codes`
-_LOOK = 1  # whole seconds, as Ray counts them, between two looks at whether the group has its place
-_READ = 1.0  # seconds that a node waits for something to say before it says that there is nothing
-_PATIENCE = 30.0  # seconds that other nodes have, beside heartbeat and grace, when one is lost; that a call may take
+_LOOK_S = 1  # whole seconds, as Ray counts them, between two looks at whether the group has its place
+_READ_S = 1.0  # seconds that a node waits for something to say before it says that there is nothing
+_PATIENCE_S = 30.0  # seconds that other nodes have, beside heartbeat and grace, when one is lost; that a call may take
 _RESTART = b'"event":"restart"'
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b: .")  # the last line of a traceback
 
@@ -110,7 +110,7 @@ def _await_place(order: Order, group: Any, client: Client) -> None:
         if never is not None and not order.grows:
             fix = "ask for less, or, if the cluster grows, set autoscaling: true"
             raise Stopped("Failed", NOT_STARTED, "%s. Fix: %s" % (never, fix), "bootstrap_error")
-        if group.wait(_LOOK):
+        if group.wait(_LOOK_S):
             return
         free, total = ray.available_resources(), ray.cluster_resources()
         why = never or ray_placing.missing(order.bundle, order.size, free, total)
@@ -182,12 +182,12 @@ class Nodes:
         for rank, (host, node) in enumerate(zip(self._hosts, nodes)):
             client.tell("allocated", node=rank, host=host, **({"gpus": node.gpus} if node.gpus else {}))
 
-    def _places(self) -> List[ray_placing.Place]:
+    def _places(self) -> List[ray_placing.NodeBundle]:
         machines = {node["NodeID"]: node for node in ray.nodes()}
         ids = placement_group_table(self._group)["bundles_to_node_id"]
         found = [machines[ids[bundle]] for bundle in range(self._order.size)]
         return [
-            ray_placing.Place(node["NodeID"], node["NodeManagerAddress"], node["NodeManagerHostname"], [])
+            ray_placing.NodeBundle(node["NodeID"], node["NodeManagerAddress"], node["NodeManagerHostname"], [])
             for node in found
         ]
 
@@ -234,7 +234,7 @@ class Nodes:
     def _answers(self, calls: List[Any], client: Client) -> List[Any]:
         """What actors answer that are just being started."""
         while True:
-            ready, waiting = ray.wait(calls, num_returns=len(calls), timeout=_LOOK)
+            ready, waiting = ray.wait(calls, num_returns=len(calls), timeout=_LOOK_S)
             for call in ready if waiting else calls:
                 try:
                     ray.get(call)
@@ -254,7 +254,7 @@ class Nodes:
     def follow(self, client: Client) -> Optional[int]:
         """Bring in what the nodes write until all have ended; the exit code of node 0."""
         codes: Dict[int, int] = {}
-        calls = {node.lines.remote(_READ): rank for rank, node in enumerate(self._nodes)}
+        calls = {node.lines.remote(_READ_S): rank for rank, node in enumerate(self._nodes)}
         since, deadline = 0.0, None
         while calls:
             if not ray.is_initialized():
@@ -265,7 +265,7 @@ class Nodes:
                 rank = calls.pop(call)
                 code = self._read(rank, call, client)
                 if code is None and rank not in self._died:
-                    calls[self._nodes[rank].lines.remote(_READ)] = rank
+                    calls[self._nodes[rank].lines.remote(_READ_S)] = rank
                 elif code is not None:
                     codes[rank] = code
             for request in client.asked():
@@ -273,8 +273,8 @@ class Nodes:
                     self._nodes[0].ask.remote(request)
             if self._died and deadline is None:
                 since = time.monotonic()
-                deadline = since + self._plan["heartbeat_s"] + self._plan["grace_s"] + _PATIENCE
-            if deadline is not None and (time.monotonic() > deadline or self._restarted > since - _PATIENCE):
+                deadline = since + self._plan["heartbeat_s"] + self._plan["grace_s"] + _PATIENCE_S
+            if deadline is not None and (time.monotonic() > deadline or self._restarted > since - _PATIENCE_S):
                 break
         for rank in codes:
             client.leave(rank, self._left(rank))
@@ -318,7 +318,7 @@ class Nodes:
         with contextlib.suppress(exceptions.RayError):
             closing = [node.close.remote() for rank, node in enumerate(self._nodes) if rank not in self._died]
             if closing:
-                ray.wait(closing, num_returns=len(closing), timeout=self._plan["grace_s"] + _PATIENCE)
+                ray.wait(closing, num_returns=len(closing), timeout=self._plan["grace_s"] + _PATIENCE_S)
         for actor in self._actors.values():
             with contextlib.suppress(Exception):  # it may be gone, or Ray itself
                 ray.kill(actor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobsdk.compute.engine import reaching
 from jobsdk.findings import shorten
 
-_PATIENCE = 5.0  # seconds for a connection
+_PATIENCE_S = 5.0  # seconds for a connection
 
 _TOKEN = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH as for Ray's own tools"
 
@@ -45,7 +45,7 @@ def _why(address: str) -> str:
         port = place.port or {"http": 80, "https": 443}[place.scheme]
     except ValueError as error:
         return f" ({error})"
-    why = reaching.trouble(place.hostname or "", port, _PATIENCE)
+    why = reaching.trouble(place.hostname or "", port, _PATIENCE_S)
     return f" ({why})" if why else ""
 
 

@@ -34,7 +34,7 @@ _LINE = re.compile(rb"@(\d+) (\S+) (.*)", re.DOTALL)
 _FIRST_LOOK, _WHOLE = 1000, -1  # lines
 _STRAYS = 20
 _ANNOUNCED = "Running entrypoint for job "  # what Ray itself writes, which may come after what the shell has said
-_STOPPING = 20  # seconds that the driver has to stop its nodes, beside the job's grace time
+_STOPPING_S = 20  # seconds that the driver has to stop its nodes, beside the job's grace time
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 _TELL = "import ray, sys; ray.init(namespace=sys.argv[1], log_to_driver=False); " \
     "ray.get(ray.get_actor(sys.argv[2]).ask.remote(sys.argv[3]))"  # fmt: skip
@@ -43,7 +43,7 @@ _environment = threading.Lock()
 
 def compiled(plan: Plan, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What is submitted, but for the files that are added then."""
-    wait = int(plan["grace_s"]) + _STOPPING
+    wait = int(plan["grace_s"]) + _STOPPING_S
     return {
         "submission_id": plan["run"],
         "entrypoint": shlex.join([settings.get("python", "python"), "-m", f"{_PACKAGE}.ray.entry"]),

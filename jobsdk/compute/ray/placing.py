@@ -13,7 +13,7 @@ _OF_RAY = ("node:", "object_store_memory", "bundle", "CPU_group", "GPU_group")
 _GRAIN = 1e-6  # Ray counts in ten-thousandths; what is lost in sums of floats is far less
 
 
-class Place(NamedTuple):
+class NodeBundle(NamedTuple):
     """Where a bundle has come to be: Ray's node, its address and host name, the ids of the bundle's GPUs."""
 
     node: str
@@ -86,7 +86,7 @@ def missing(bundle: Resources, count: int, free: Resources, total: Resources) ->
     return "; ".join(short) or "enough is free in all, but not on single nodes"
 
 
-def nodes_of(places: Sequence[Place]) -> List[Node]:
+def nodes_of(places: Sequence[NodeBundle]) -> List[Node]:
     """The job's nodes where each bundle is one rank: one for each node of Ray, that of the first bundle first.
 
     As Ray Train does it, ranks of a node come by their lowest GPU, and see the GPUs of all of them. The GPUs are in
@@ -106,7 +106,7 @@ def _lowest(gpus: Sequence[str]) -> Any:
     return min(((0, int(gpu), "") if gpu.isdigit() else (1, 0, gpu) for gpu in gpus), default=(0, 0, ""))
 
 
-def host_names(places: Sequence[Place]) -> List[str]:
+def host_names(places: Sequence[NodeBundle]) -> List[str]:
     """Names of nodes for messages; the addresses where machines that differ have one name."""
     hosts = {(place.host, place.node) for place in places}
     if len({host for host, _ in hosts}) < len(hosts):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobsdk.planning.plan import Plan
 
 _PROPERTY = "slurm"
-_KILL_WAIT = 30  # seconds; Slurm's own default
+_KILL_WAIT_S = 30  # seconds; Slurm's own default
 
 
 def of_job(job: CommandJob) -> Any:
@@ -70,7 +70,7 @@ def _environment(name: str, settings: Mapping[str, Any], job: CommandJob, build_
 
 def _grace(settings: Mapping[str, Any], plan: Plan) -> Iterator[Finding]:
     """Once Slurm has sent SIGTERM it kills what is left: after its KillWait, or where its time ends."""
-    seconds = max(_KILL_WAIT, durations.seconds(settings.get("signal")) or 0)
+    seconds = max(_KILL_WAIT_S, durations.seconds(settings.get("signal")) or 0)
     if plan["grace_s"] >= seconds - 5:
         message = f"Slurm kills what is left about {seconds:g} s after its SIGTERM (KillWait, or signal of the compute)"
         yield Finding("warning", ("limits", "grace_period"), message, f"set less than {seconds - 5:g} s")

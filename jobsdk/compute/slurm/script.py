@@ -17,10 +17,10 @@ from jobsdk.planning.plan import Plan
 
 SCRIPT, LOG, SOURCE = "job.sbatch", "logs/slurm.log", "code.source"
 #: Seconds for what comes before a job's time begins to count and after it has ended, beside rendezvous and grace.
-_MARGIN = 60
+_MARGIN_S = 60
 #: Seconds that srun waits for the other nodes' bootstraps after the first has ended, beside the grace time. They end
 #: together; a bootstrap that was killed is named by the others, which a step that is killed at once could not do.
-_LAST_WORDS = 20
+_LAST_WORDS_S = 20
 
 _SCRIPT = """\
 #!/bin/bash
@@ -86,7 +86,7 @@ def time_limit(plan: Plan, settings: Mapping[str, Any]) -> str | None:
     """For --time: more than the job's own limit, which is to end it with a card; None is the partition's."""
     if plan["timeout_s"] is None:
         return str(settings["time"]) if "time" in settings else None
-    seconds = plan["timeout_s"] + plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN
+    seconds = plan["timeout_s"] + plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN_S
     minutes = math.ceil(seconds / 60)
     return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
 
@@ -128,7 +128,7 @@ def _srun(plan: Plan, settings: Mapping[str, Any], folders: Folders, image: str 
     # One task a node that is no MPI program, and has the script's environment and all of the job's cores there.
     options = [
         "srun", f"--nodes={plan['nodes']}", "--ntasks-per-node=1", "--kill-on-bad-exit=0",
-        f"--wait={math.ceil(plan['grace_s']) + _LAST_WORDS}", "--cpu-bind=none", "--mpi=none",
+        f"--wait={math.ceil(plan['grace_s']) + _LAST_WORDS_S}", "--cpu-bind=none", "--mpi=none",
         "--export=ALL",
     ]  # fmt: skip
     if "cpus_per_task" in settings:  # srun does not take it from sbatch (since Slurm 22.05)

@@ -18,9 +18,9 @@ from jobsdk.compute.spark.port import Heard, Port
 from jobsdk.compute.spark.stage import Needs, Running, Stage
 from jobsdk.compute.spark.task import Errand
 
-_LOOK = 0.5  # seconds between two looks at whether there is room
-_TELL = 2.0  # seconds without a task before it is told that they wait
-_LAST_WORDS = 30.0  # seconds, beside its grace time, that a cancelled job has before Spark ends its tasks
+_LOOK_S = 0.5  # seconds between two looks at whether there is room
+_TELL_S = 2.0  # seconds without a task before it is told that they wait
+_LAST_WORDS_S = 30.0  # seconds, beside its grace time, that a cancelled job has before Spark ends its tasks
 _DRAINING = 50  # looks of 0.1 s for what tasks have sent, once Spark has ended them; this process may stand still
 #: What Spark sets for Python workers, and what is not a user's own word on it.
 _OF_WORKERS = ("OMP_NUM_THREADS", "PYTHONUNBUFFERED")
@@ -89,7 +89,7 @@ class Drive:
             self._hold.tell("queued", message=f"waits for executors: {lacks}")
             if "cancel" in self._hold.asked():
                 return False
-            time.sleep(_LOOK)
+            time.sleep(_LOOK_S)
 
     # -- during ----------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Drive:
             if self._give_up is not None and time.monotonic() > self._give_up:
                 self._stage.cancel()
                 self._give_up = None
-            if not self._offers and time.monotonic() - since > _TELL:
+            if not self._offers and time.monotonic() - since > _TELL_S:
                 self._hold.tell("queued", message=f"waits until Spark starts the job's {self._nodes} tasks at once")
 
     def _ask(self, request: str) -> None:
@@ -117,7 +117,7 @@ class Drive:
             if not self._is_going:
                 self._stage.cancel()
                 return
-            self._give_up = time.monotonic() + float(self._hold.plan["grace_s"]) + _LAST_WORDS
+            self._give_up = time.monotonic() + float(self._hold.plan["grace_s"]) + _LAST_WORDS_S
         self._port.send(0, {"type": "ask", "request": request})
 
     def _take(self, heard: Heard) -> None:

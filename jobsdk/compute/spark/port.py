@@ -101,7 +101,7 @@ class Port:
 
     def _admit(self, sock: socket.socket) -> int:
         """The rank of who knows the token. Raises ValueError for anybody else."""
-        sock.settimeout(server.STRANGER_TIMEOUT)
+        sock.settimeout(server.STRANGER_TIMEOUT_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ours = nonce()
         sock.sendall(encoded({"nonce": ours}))

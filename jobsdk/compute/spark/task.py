@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 from jobsdk.bootstrap.control.channel import Handshake, Message, encoded
 from jobsdk.compute.engine.node import HeldNode, Offer, gpu_mask
 
-_CONNECT = 20.0  # seconds to reach the driver
+_CONNECT_S = 20.0  # seconds to reach the driver
 _BATCH = 256 << 10  # bytes of lines in one message
 _MOST = 16 << 20  # bytes of a message
 
@@ -50,7 +50,7 @@ class Line:
         self._socket = _connected(errand.addresses, errand.port)
         self._sending = threading.Lock()
         shake = Handshake(errand.token, "node", rank)
-        self._socket.settimeout(_CONNECT)
+        self._socket.settimeout(_CONNECT_S)
         self.send(shake.answer(self.receive()))
         if not shake.accepts(self.receive()):
             raise ConnectionError("who listens at port %d is not the driver of run %s" % (errand.port, errand.run))
@@ -93,7 +93,7 @@ def _connected(addresses: Sequence[str], port: int) -> socket.socket:
     said = []
     for address in addresses:
         try:
-            return socket.create_connection((address, port), _CONNECT)
+            return socket.create_connection((address, port), _CONNECT_S)
         except OSError as error:
             said.append("%s port %d: %s" % (address, port, error))
     raise ConnectionError("jobsdk: the driver cannot be reached from %s: %s" % (socket.gethostname(), "; ".join(said)))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _FOLDER, _PYTHON = "~/.jobsdk", "python3"
 #: Below those that kernels give to outgoing connections; each run has a few of them for its control port.
 _FIRST_PORT, _LAST_PORT, _PORTS = 20000, 29000, 4
-_MOST_CLOCK_DIFFERENCE = 5.0  # seconds
+_MOST_CLOCK_DIFFERENCE_S = 5.0  # seconds
 
 
 class SshCompute(Compute):
@@ -319,8 +319,8 @@ def _checks(entry: Entry, said: Mapping[str, Any], ahead: float) -> list[Check]:
               "" if fits else f"correct `gpus` of {entry.host}"),
         Check(f"{entry.host} is free", True, said["in_use"] or "no job runs there"),
         *_of_locks(entry, said["locks"]),
-        Check(f"{entry.host} clock", abs(ahead) < _MOST_CLOCK_DIFFERENCE, clock,
-              "" if abs(ahead) < _MOST_CLOCK_DIFFERENCE else "let NTP set it: times in logs and events are its own"),
+        Check(f"{entry.host} clock", abs(ahead) < _MOST_CLOCK_DIFFERENCE_S, clock,
+              "" if abs(ahead) < _MOST_CLOCK_DIFFERENCE_S else "let NTP set it: times in logs and events are its own"),
     ]  # fmt: skip
 
 

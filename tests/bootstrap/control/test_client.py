@@ -109,8 +109,8 @@ def test_of_many_addresses_and_ports_the_one_that_proves_itself_is_kept(
 def test_giving_up_names_every_address_and_what_was_wrong_with_it(
     closed_port: int, swallowing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_CONNECT_TIMEOUT", 4.0)  # what answers may be slow to; all others never do
-    monkeypatch.setattr(client, "STRANGER_TIMEOUT", 4.0)
+    monkeypatch.setattr(client, "_CONNECT_TIMEOUT_S", 4.0)  # what answers may be slow to; all others never do
+    monkeypatch.setattr(client, "STRANGER_TIMEOUT_S", 4.0)
     silent, web, foreign = (
         socket.create_server(("127.0.0.1", 0)),
         _Service(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
@@ -157,7 +157,7 @@ class _Service:
 
 
 def test_while_it_waits_it_says_what_is_wrong(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_TELL_EVERY", 0.2)
+    monkeypatch.setattr(client, "_TELL_EVERY_S", 0.2)
     member = Member(["::1"], [closed_port], timeout=0.7).run()
     assert member.said[0] == f"waiting for node 0: [::1]:{closed_port} refused the connection"
     assert member.lost is not None
@@ -201,7 +201,7 @@ def test_it_joins_when_node_0_comes_late_and_what_does_not_answer_stops_neither_
     closed_port: int, swallowing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Node 0 opens its port out of the member's own loop, so that a connect that blocks would be the end of it."""
-    monkeypatch.setattr(client, "_CONNECT_TIMEOUT", 120.0)
+    monkeypatch.setattr(client, "_CONNECT_TIMEOUT_S", 120.0)
     member = Member(["127.0.0.1"], [swallowing, closed_port], timeout=120.0)
     servers: list[ControlServer] = []
 
@@ -285,4 +285,4 @@ def test_heartbeats_keep_measuring(server: Server) -> None:
         member.loop.run()
     assert member.lost is None
     assert abs(member.client.offset) < 0.1
-    assert control.HEARTBEAT_TIMEOUT == 15.0
+    assert control.HEARTBEAT_TIMEOUT_S == 15.0

@@ -30,7 +30,7 @@ class Wait:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "_TELL_EVERY", 0.05)
+    monkeypatch.setattr(rendezvous, "_TELL_EVERY_S", 0.05)
 
 
 def test_missing_nodes_are_named_with_their_hosts_while_waiting_and_at_the_end() -> None:

@@ -170,7 +170,7 @@ def test_strangers_beyond_the_limit_push_out_the_oldest_not_a_member(server: Ser
 
 
 def test_a_stranger_who_says_nothing_is_sent_away_and_one_who_dribbles_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "STRANGER_TIMEOUT", 0.2)
+    monkeypatch.setattr(control, "STRANGER_TIMEOUT_S", 0.2)
 
     def quick_beats(pulse: control.Pulse, loop: Loop, beat: Callable[[bool], None], timeout: float) -> None:
         init(pulse, loop, beat, 0.5)

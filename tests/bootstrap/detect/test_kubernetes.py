@@ -5,14 +5,14 @@ import socket
 import pytest
 
 from jobsdk.bootstrap.detect import kubernetes, place, registry
-from jobsdk.bootstrap.detect.place import Place
+from jobsdk.bootstrap.detect.place import NodeIdentity
 
 CONTROL = "job-0.job 29871,29872"
 
 
 def test_a_pod_of_an_indexed_job() -> None:
     environment = {"JOB_COMPLETION_INDEX": "3", "JOBSDK_CONTROL": CONTROL}
-    assert registry.detect(environment) == Place(3, ["job-0.job"], [29871, 29872])
+    assert registry.detect(environment) == NodeIdentity(3, ["job-0.job"], [29871, 29872])
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,9 @@ def test_node_0_by_the_pods_own_name(own: str, index: str, first: str | None) ->
 
 def test_without_a_word_of_where_node_0_is_the_names_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getfqdn", lambda: "job-7.job.jobs.svc")
-    assert registry.detect({"JOB_COMPLETION_INDEX": "7"}) == Place(7, ["job-0.job.jobs.svc"], list(kubernetes.PORTS))
+    assert registry.detect({"JOB_COMPLETION_INDEX": "7"}) == NodeIdentity(
+        7, ["job-0.job.jobs.svc"], list(kubernetes.PORTS)
+    )
     with pytest.raises(place.NotDetected, match="does not end with its index 8; give the pods a subdomain"):
         registry.detect({"JOB_COMPLETION_INDEX": "8"})
 

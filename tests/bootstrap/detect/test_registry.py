@@ -4,18 +4,18 @@ import pytest
 
 from jobsdk.bootstrap.detect import place as place_
 from jobsdk.bootstrap.detect import registry
-from jobsdk.bootstrap.detect.place import Place
+from jobsdk.bootstrap.detect.place import NodeIdentity
 
 
 @pytest.mark.parametrize(
     ("control", "place"),
     [
-        ("fd00::1 7000", Place(2, ["fd00::1"], [7000])),
-        ("[fd00::1] 7000", Place(2, ["fd00::1"], [7000])),
-        ("gpu-a,10.0.0.4 7000,7001", Place(2, ["gpu-a", "10.0.0.4"], [7000, 7001])),
+        ("fd00::1 7000", NodeIdentity(2, ["fd00::1"], [7000])),
+        ("[fd00::1] 7000", NodeIdentity(2, ["fd00::1"], [7000])),
+        ("gpu-a,10.0.0.4 7000,7001", NodeIdentity(2, ["gpu-a", "10.0.0.4"], [7000, 7001])),
     ],
 )
-def test_explicit_variables(control: str, place: Place) -> None:
+def test_explicit_variables(control: str, place: NodeIdentity) -> None:
     assert registry.detect({"JOBSDK_NODE_RANK": "2", "JOBSDK_CONTROL": control}) == place
 
 

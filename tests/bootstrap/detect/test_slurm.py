@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobsdk.bootstrap.detect import registry, slurm
-from jobsdk.bootstrap.detect.place import NotDetected, Place
+from jobsdk.bootstrap.detect.place import NodeIdentity, NotDetected
 from tests import engines
 from tests.needs import needs
 
@@ -84,7 +84,7 @@ def test_as_slurm_itself_expands_them(text: str, scontrol: Callable[[str], list[
 
 def test_a_step_knows_its_place() -> None:
     ports = slurm.ports(4711)
-    assert registry.detect(STEP) == Place(1, ["gpu002", "10.0.0.2"], ports, ["gpu002", "gpu003"], judges=True)
+    assert registry.detect(STEP) == NodeIdentity(1, ["gpu002", "10.0.0.2"], ports, ["gpu002", "gpu003"], judges=True)
     again = {**STEP, "SLURM_RESTART_COUNT": "2", "JOBSDK_REQUEUES": "1", "SLURM_NODEID": "0"}
     place = registry.detect(again)
     assert (place.rank, place.starts, place.returns) == (0, 2, True)
@@ -92,7 +92,7 @@ def test_a_step_knows_its_place() -> None:
 
 def test_explicit_variables_come_first() -> None:
     given = {**STEP, "JOBSDK_NODE_RANK": "5", "JOBSDK_CONTROL": "a 7000"}
-    assert registry.detect(given) == Place(5, ["a"], [7000])
+    assert registry.detect(given) == NodeIdentity(5, ["a"], [7000])
 
 
 def test_without_a_step_the_nodes_are_those_of_the_job() -> None:

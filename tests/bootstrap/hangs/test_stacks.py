@@ -49,7 +49,7 @@ take = functools.partial(stacks.take, seconds=60.0)
 @pytest.fixture(autouse=True)
 def without_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(stacks, "_ANSWER", 20.0)
+    monkeypatch.setattr(stacks, "_ANSWER_S", 20.0)
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_there_is_an_end_to_the_time_that_it_takes(start: Start, tmp_path: Path)
 def test_one_that_blocks_the_signal_in_all_threads_does_not_hold_others_up(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks, "_ANSWER", 4.0)
+    monkeypatch.setattr(stacks, "_ANSWER_S", 4.0)
     text = """
 import signal, sys, time
 if sys.argv[2] == "deaf":

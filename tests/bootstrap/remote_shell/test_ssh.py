@@ -160,7 +160,7 @@ def test_a_wrong_token_gets_nowhere(job: LocalRun, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("JOBSDK_SHELL", str(tmp_path))
     code = (
         "import sys; from jobsdk.bootstrap.remote_shell import ssh as one; "
-        "one._JOIN_TIMEOUT = 5.0; one.run(sys.argv[1:])"
+        "one._JOIN_TIMEOUT_S = 5.0; one.run(sys.argv[1:])"
     )
     done = run(sys.executable, "-c", code, "node-1", "true")
     assert b"answered, but is not this job" in done.stderr

@@ -18,7 +18,7 @@ NOTE = {"run": "first", "user": "me"}
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(gpu_locks, "FOLDER", str(tmp_path / "locks"))
-    monkeypatch.setattr(gpu_locks, "_PATIENCE", 0.1)
+    monkeypatch.setattr(gpu_locks, "_PATIENCE_S", 0.1)
     return tmp_path / "locks"
 
 
@@ -71,7 +71,7 @@ def test_a_look_changes_nothing(folder: Path) -> None:
 def test_who_only_looks_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    monkeypatch.setattr(gpu_locks, "_PATIENCE", 10.0)
+    monkeypatch.setattr(gpu_locks, "_PATIENCE_S", 10.0)
     looking = gpu_locks.claim(["0"], None, NOTE)
     timer = threading.Timer(0.1, gpu_locks.release, [looking])
     timer.start()

@@ -64,7 +64,7 @@ def cluster(
 ) -> Iterator[clusters.Cluster]:
     """A cluster on which jobs run, and the compute `cluster` that leads to it."""
     monkeypatch.setattr(KubernetesCompute, "pace", Pace(0.1, 0.3))
-    monkeypatch.setattr(kubernetes_run, "_PATIENCE", 200.0)  # containers that end may take their time here
+    monkeypatch.setattr(kubernetes_run, "_PATIENCE_S", 200.0)  # containers that end may take their time here
     configure(whole_cluster, volumes=PYTHON, env={"PATH": PATH})
     yield whole_cluster
     errors, whole_cluster.errors = whole_cluster.errors, []

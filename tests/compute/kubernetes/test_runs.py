@@ -223,7 +223,7 @@ def test_the_end_does_not_wait_for_ever_for_a_node_that_is_silent(
     pods.runs(0, 1)
     pods.finish()
     assert run.status == "Queued"
-    monkeypatch.setattr(kubernetes_run, "_PATIENCE", 0.0)
+    monkeypatch.setattr(kubernetes_run, "_PATIENCE_S", 0.0)
     assert run.status == "Completed"
     assert ("Job", NAME) not in objects(server), "what still runs is ended"
 
@@ -332,7 +332,7 @@ def test_an_image_that_never_comes_ends_the_run(
     waiting = {"reason": "ErrImagePull", "message": "not found"}
     pods.add(1, containerStatuses=[{"name": "main", "state": {"waiting": waiting}}])
     assert run.status == "Queued"
-    monkeypatch.setattr(kubernetes_run, "_IMAGE_PATIENCE", 0.0)
+    monkeypatch.setattr(kubernetes_run, "_IMAGE_PATIENCE_S", 0.0)
     assert (run.status, run.exit_code) == ("Failed", 126)
     assert run.report["message"] == f"node 1 (pod {NAME}-1-abcde) cannot start: ErrImagePull: not found"
     assert objects(server) == {("Pod", f"{NAME}-1-abcde")}
@@ -440,7 +440,7 @@ def test_cancel_of_a_job_that_waits(submit: Callable[..., Run]) -> None:
 def test_a_job_that_failed_without_pods(
     reason: str, server: ApiServer, submit: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_run, "_PATIENCE", 0.0)
+    monkeypatch.setattr(kubernetes_run, "_PATIENCE_S", 0.0)
     run = submit()
     failed = {"type": "Failed", "status": "True", "reason": reason, "message": "why"}
     server.store.update("Job", "jobs", NAME, lambda one: one.update(status={"conditions": [failed]}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsdk.compute.ray import placing as ray_placing
-from jobsdk.compute.ray.placing import Node, Place
+from jobsdk.compute.ray.placing import Node, NodeBundle
 
 NODES = [{"CPU": 2.0}, {"CPU": 8.0, "GPU": 4.0, "accelerator_type:A100": 1.0}, {"CPU": 8.0, "GPU": 2.0}]
 
@@ -50,8 +50,8 @@ def test_what_is_waited_for() -> None:
     assert ray_placing.missing({"GPU": 1}, 1, free, total) == "enough is free in all, but not on single nodes"
 
 
-def places(*found: tuple[str, list[str]]) -> list[Place]:
-    return [Place(node, f"10.0.0.{node}", f"host-{node}", gpus) for node, gpus in found]
+def places(*found: tuple[str, list[str]]) -> list[NodeBundle]:
+    return [NodeBundle(node, f"10.0.0.{node}", f"host-{node}", gpus) for node, gpus in found]
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_nodes_of_ranks(found: list[tuple[str, list[str]]], nodes: list[Node]) -
 def test_machines_of_one_name_are_told_by_their_addresses() -> None:
     assert ray_placing.host_names(places(("1", []), ("2", []))) == ["host-1", "host-2"]
     assert ray_placing.host_names(places(("1", []), ("1", []))) == ["host-1", "host-1"]
-    same = [Place("1", "10.0.0.1", "vm", []), Place("2", "10.0.0.2", "vm", [])]
+    same = [NodeBundle("1", "10.0.0.1", "vm", []), NodeBundle("2", "10.0.0.2", "vm", [])]
     assert ray_placing.host_names(same) == ["10.0.0.1", "10.0.0.2"]

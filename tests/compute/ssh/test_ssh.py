@@ -392,7 +392,7 @@ def test_a_host_that_is_slow_to_answer_makes_no_clock_wrong(lab: Configure, monk
         return ask(host, *given, **more)
 
     monkeypatch.setattr(ssh_compute, "ask", late)
-    monkeypatch.setattr(ssh_compute, "_MOST_CLOCK_DIFFERENCE", 0.01)
+    monkeypatch.setattr(ssh_compute, "_MOST_CLOCK_DIFFERENCE_S", 0.01)
     checks = {check.what: check for check in computes.resolve("lab").check()}
     assert checks["h0 clock"].is_well, checks["h0 clock"].found
 
