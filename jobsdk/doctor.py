@@ -402,7 +402,7 @@ def _result(run: Run) -> Preflight:
 
 
 def _fetched(run: Run) -> dict[str, Any]:
-    """The result that node 0 left among the run's outputs; empty where they cannot be had."""
+    """The result that node 0 left among the run's outputs; empty if they are missing."""
     import json
 
     from jobsdk.bootstrap.preflight import run as preflight

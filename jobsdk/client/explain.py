@@ -47,7 +47,7 @@ class _Each(Sequence[Any]):
 
 
 class ExplainedProcess(NamedTuple):
-    """One process: where it runs, what it is told, what it runs."""
+    """One process: where it runs, its environment, its command."""
 
     rank: int
     node_rank: int

@@ -294,7 +294,7 @@ class Run:
 
     @contextlib.contextmanager
     def _left_to_itself(self) -> Iterator[None]:
-        """Who is interrupted while following the run is told that it goes on, and how to end it."""
+        """On Ctrl-C while following, say that the run goes on and how to end it."""
         try:
             yield
         except KeyboardInterrupt as interrupt:

@@ -199,7 +199,7 @@ def _unknown(name: str, found: Configuration, *, is_default: bool) -> str:
 
 
 def type_of(name: str, file: Path | None = None) -> type[Compute]:
-    """The class of a type of compute, which `file` asks for. Raises ComputeError where it cannot be had."""
+    """The class of a type of compute, which `file` asks for. Raises ComputeError if it is not available."""
     import importlib
 
     if name in _BUILT_IN:

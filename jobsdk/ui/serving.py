@@ -24,7 +24,7 @@ def serve(port: int, ready: Callable[[str], None], open_browser: Callable[[str],
     another page, which leads there with a token that lets in once. That page is deleted when the token is used, or
     when the server ends.
 
-    Raises JobsdkError where the port (0: a free one) cannot be had.
+    Raises JobsdkError if the port (0: a free one) is not available.
     """
     # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait for acknowledgements.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -33,7 +33,7 @@ def serve(port: int, ready: Callable[[str], None], open_browser: Callable[[str],
         listener.bind(("127.0.0.1", port))
     except OSError as error:
         listener.close()
-        raise JobsdkError(f"port {port} on 127.0.0.1 cannot be had: {error.strerror}. Fix: --port 0") from None
+        raise JobsdkError(f"port {port} on 127.0.0.1 is not available: {error.strerror}. Fix: --port 0") from None
     listener.listen(128)
     token, port = secrets.token_urlsafe(24), listener.getsockname()[1]
     address, once = f"http://127.0.0.1:{port}/?token=", secrets.token_urlsafe(24)

@@ -1,4 +1,4 @@
-"""Cards for notebooks: what a job would do, what every process would be told, and how a run goes."""
+"""Cards for notebooks: what a job would do, the environment of every process, and how a run goes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def of_explanation(explained: Explanation) -> Markup:
         tag("div", more, class_="dim") if more else None,
         tag(
             "details",
-            tag("summary", "what every process is told" if common else "what it is told"),
+            tag("summary", "environment of every process" if common else "its environment"),
             facts({name: tag("span", _short(value), class_="mono") for name, value in shared.items()}),
         ),
     )

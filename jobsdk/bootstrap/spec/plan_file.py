@@ -12,7 +12,7 @@ _PLAN, SECRETS, TOKEN = "plan.json", "secrets.json", "token"
 def read(run_dir: str) -> Dict[str, Any]:
     """The plan as it is to be run; `secret_values` in it are what nothing that is written may hold.
 
-    Raises OSError or ValueError if it cannot be had, also when its secrets are gone: they are deleted at a run's end.
+    Raises OSError or ValueError if it is missing, also when its secrets are gone: they are deleted at a run's end.
     """
     plan = _load(run_dir, _PLAN)
     if plan.get("sealed"):

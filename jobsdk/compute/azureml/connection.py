@@ -206,7 +206,7 @@ class Connection:
             return content if isinstance(content, dict) else {"value": content}
 
     def _client(self, has_login: bool) -> Any:
-        """A pipeline of azure-core: it tries again what may be tried again, and waits as long as it is told to."""
+        """A pipeline of azure-core: it tries again what may be tried again, and waits as long as the service asks."""
         with self._lock:
             key = "login" if has_login else "open"
             if key not in self._clients:
