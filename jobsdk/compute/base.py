@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Catalogue, Machine
-    from jobsdk.job.workers import Layout, Room
+    from jobsdk.job.workers import Layout, NodeCapacity
     from jobsdk.planning.placement import Placement
     from jobsdk.planning.plan import Plan
     from jobsdk.runs.folder import RunFolder
@@ -135,7 +135,7 @@ class Compute(ABC):
             network = planned(settings.get("network"), at.machine)
         return whole_plan(job, name=name, preload=settings.get("preload"), network=network, layout=at.layout)
 
-    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
+    def room(self, job: CommandJob, machine: Machine | None) -> NodeCapacity | None:
         """What a node of the job would have here, as far as it is known."""
         from jobsdk.job.workers import room_of
 

@@ -28,7 +28,7 @@ class Unreachable(Exception):
     """Data that a job names and that cannot be had."""
 
 
-class Place(NamedTuple):
+class BlobLocation(NamedTuple):
     """Where blobs are: a container, and a path in it."""
 
     container: str
@@ -86,7 +86,7 @@ class Carrier:
             raise Unreachable(f"There is nothing in the input {name}: {uri}")
         return str(folder)
 
-    def _fetch_tree(self, place: Place, folder: Path) -> bool:
+    def _fetch_tree(self, place: BlobLocation, folder: Path) -> bool:
         """What is below a path, or the blob that is there; whether there is any."""
         if self._storage.fetch_folder(place.container, place.path, folder):
             return True
@@ -194,20 +194,20 @@ class Carrier:
             raise Unreachable(f"There is no data asset {asset['name']}, version {asset['version']}.")
         return str(versions[0]["properties"]["dataUri"])
 
-    def _place(self, uri: str) -> Place | None:
+    def _place(self, uri: str) -> BlobLocation | None:
         """The blobs of this emulator that an address leads to; None for what is elsewhere. Raises Unreachable."""
         stored = _DATASTORE.fullmatch(uri)
         if stored:
             container = self._settings.containers.get(stored["name"])
             if container is None:
                 raise Unreachable(f"There is no datastore {stored['name']}.")
-            return Place(container, stored["path"])
+            return BlobLocation(container, stored["path"])
         parts = urlsplit(uri)
         if parts.hostname == self._settings.blob_host:
             container, _, path = unquote(parts.path).lstrip("/").partition("/")
             if parts.scheme in ("wasb", "wasbs"):
-                return Place(parts.username or "", unquote(parts.path).lstrip("/"))
-            return Place(container, path)
+                return BlobLocation(parts.username or "", unquote(parts.path).lstrip("/"))
+            return BlobLocation(container, path)
         return None
 
 

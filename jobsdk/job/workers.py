@@ -27,7 +27,7 @@ _PROCESSES: Path = ("distribution", "process_count_per_instance")
 _MANY_GPUS = 8
 
 
-class Room(NamedTuple):
+class NodeCapacity(NamedTuple):
     """What a node of a compute has, as far as it is known; `memory` is in bytes, `name` says whose word it is.
 
     `nodes` is how many there are in all.
@@ -40,11 +40,11 @@ class Room(NamedTuple):
     nodes: int | None = None
 
 
-def room_with(compute: str, gpus: int | None, of_machine: Room | None) -> Room | None:
+def room_with(compute: str, gpus: int | None, of_machine: NodeCapacity | None) -> NodeCapacity | None:
     """What a node of a compute has: `gpus` where its settings say it, the rest as is known of the machine."""
     if gpus is None:
         return of_machine
-    return (of_machine or Room(""))._replace(name=f"a node of {compute}", gpus=gpus)
+    return (of_machine or NodeCapacity(""))._replace(name=f"a node of {compute}", gpus=gpus)
 
 
 class Layout(NamedTuple):
@@ -63,14 +63,14 @@ class Layout(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def room_of(machine: Machine | None) -> Room | None:
+def room_of(machine: Machine | None) -> NodeCapacity | None:
     """What a node has if it is this machine."""
     if machine is None:
         return None
-    return Room(machine.name, machine.gpus, machine.cpus or None, machine.memory * 2**30 or None)
+    return NodeCapacity(machine.name, machine.gpus, machine.cpus or None, machine.memory * 2**30 or None)
 
 
-def lay_out(job: CommandJob, room: Room | None = None) -> Layout | None:
+def lay_out(job: CommandJob, room: NodeCapacity | None = None) -> Layout | None:
     """The layout of a job whose fields are sound; None for a job without `scaling`.
 
     What the job says of nodes and processes holds. Where it says nothing, SPREAD gives each worker a node, and PACK
@@ -167,7 +167,7 @@ def _of_tensorflow(job: CommandJob, scaling: ScalingConfig, findings: list[Findi
 
 
 def _of_processes(
-    job: CommandJob, scaling: ScalingConfig, room: Room | None, findings: list[Finding]
+    job: CommandJob, scaling: ScalingConfig, room: NodeCapacity | None, findings: list[Finding]
 ) -> tuple[int, int]:
     workers = scaling.num_workers
     nodes = job.resources.instance_count if job.resources.is_count_given else None
@@ -189,7 +189,7 @@ def _of_processes(
     return _placed(scaling, room, findings)
 
 
-def _placed(scaling: ScalingConfig, room: Room | None, findings: list[Finding]) -> tuple[int, int]:
+def _placed(scaling: ScalingConfig, room: NodeCapacity | None, findings: list[Finding]) -> tuple[int, int]:
     """By the placement alone."""
     workers = scaling.num_workers
     if scaling.placement_strategy == "STRICT_SPREAD":
@@ -227,7 +227,7 @@ def _strictly(scaling: ScalingConfig, nodes: int, processes: int) -> Iterator[Fi
 # -- what a node has ---------------------------------------------------------------------------------------------------
 
 
-def _hold(scaling: ScalingConfig, room: Room) -> int | None:
+def _hold(scaling: ScalingConfig, room: NodeCapacity) -> int | None:
     """How many workers a node has room for; None where what they need is not known of it."""
     each = scaling.additional_resources_per_worker
     found = []
@@ -243,7 +243,7 @@ def _hold(scaling: ScalingConfig, room: Room) -> int | None:
     return min(found, default=None)
 
 
-def _without_room(scaling: ScalingConfig, processes: int, room: Room) -> Iterator[Finding]:
+def _without_room(scaling: ScalingConfig, processes: int, room: NodeCapacity) -> Iterator[Finding]:
     """What the workers of a node need and it does not have."""
     needed = _needing(scaling, 1, processes, ())
     who = f"{_plural(processes, 'worker')} on a node take{'s' * (processes == 1)}"

@@ -21,13 +21,13 @@ from jobsdk.bootstrap.spec import facts as facts_
 from jobsdk.bootstrap.spec import ranks
 from jobsdk.findings import Finding
 from jobsdk.job.machines import known
-from jobsdk.job.workers import Layout, Room, applied, described, lay_out
+from jobsdk.job.workers import Layout, NodeCapacity, applied, described, lay_out
 from jobsdk.planning.plan import make_plan
 
-EIGHT = Room("a node", gpus=8, cpus=96, memory=900 * 2**30)
+EIGHT = NodeCapacity("a node", gpus=8, cpus=96, memory=900 * 2**30)
 
 
-def laid_out(workers: int, room: Room | None = None, **fields: Any) -> Layout:
+def laid_out(workers: int, room: NodeCapacity | None = None, **fields: Any) -> Layout:
     own = {name: fields.pop(name) for name in list(fields) if name in ScalingConfig._fields}
     found = lay_out(command(command="env", scaling=ScalingConfig(num_workers=workers, **own), **fields), room)
     assert found is not None
@@ -66,10 +66,10 @@ def mistake(found: Layout) -> Finding:
         (16, EIGHT, {"use_gpu": True, "resources_per_worker": {"CPU": 24}}, (4, 4)),
         (4, EIGHT, {"resources_per_worker": {"memory": 400 * 2**30}}, (2, 2)),
         (200, EIGHT, {}, (4, 50)),
-        (8, Room("a host", nodes=3), {"placement_strategy": "SPREAD"}, (2, 4)),
+        (8, NodeCapacity("a host", nodes=3), {"placement_strategy": "SPREAD"}, (2, 4)),
     ],
 )
-def test_layouts(workers: int, room: Room | None, fields: dict[str, Any], expected: tuple[int, int]) -> None:
+def test_layouts(workers: int, room: NodeCapacity | None, fields: dict[str, Any], expected: tuple[int, int]) -> None:
     assert shape(laid_out(workers, room, **fields)) == expected
 
 
@@ -97,7 +97,10 @@ def test_layouts(workers: int, room: Room | None, fields: dict[str, Any], expect
             1, EIGHT, {"use_gpu": True, "resources_per_worker": {"GPU": 16}},
             "scaling.resources_per_worker", "1 worker on a node takes 16 GPUs, and a node has 8 GPUs", "",
         ),
-        (2, Room("it", gpus=0), {"use_gpu": True}, "scaling.resources_per_worker", "1 GPU, and it has none", ""),
+        (
+            2, NodeCapacity("it", gpus=0), {"use_gpu": True}, "scaling.resources_per_worker",
+            "1 GPU, and it has none", "",
+        ),
         (
             4, EIGHT, {"resources_per_worker": {"CPU": 40}, "instance_count": 1},
             "scaling.resources_per_worker", "4 workers on a node take 160 CPUs, and a node has 96 CPUs", "",
@@ -119,7 +122,7 @@ def test_layouts(workers: int, room: Room | None, fields: dict[str, Any], expect
     ],
 )  # fmt: skip
 def test_what_cannot_be_laid_out_says_the_numbers(
-    workers: int, room: Room | None, fields: dict[str, Any], where: str, message: str, fix: str
+    workers: int, room: NodeCapacity | None, fields: dict[str, Any], where: str, message: str, fix: str
 ) -> None:
     error = mistake(laid_out(workers, room, **fields))
     assert (".".join(map(str, error.path)), message in error.message, fix in error.fix) == (where, True, True), error

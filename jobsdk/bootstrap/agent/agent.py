@@ -25,7 +25,7 @@ from ..system import infiniband, network, processes
 from .facts import facts_of
 from .log_clock import LogClock
 from .requests import Requests
-from .starter import Starter
+from .starter import RankStarter
 from .supervisor_link import Lifeline
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
@@ -95,7 +95,7 @@ class NodeAgent:
         self._host = socket.gethostname()
         self._inherited = {key: value for key, value in os.environ.items() if key not in variables.PRIVATE}
         self._coordinator: Optional[Coordinator] = None
-        self._starter: Optional[Starter] = None
+        self._starter: Optional[RankStarter] = None
 
     def run(self) -> int:
         node, loop = self._node, self._loop
@@ -263,7 +263,7 @@ class NodeAgent:
         assert self._client.reached is not None
         control = variables.control_variables(message["addresses"][0], self._client.reached[1], node.token)
         self._autopsy = Autopsy(self._plan, facts)
-        self._starter = Starter(self._plan, node.rank, control, self._began_process, self._warn)
+        self._starter = RankStarter(self._plan, node.rank, control, self._began_process, self._warn)
         try:
             if ranks_.has_shell(self._plan):
                 self._shells = self._new_shells(self._starter.prepare_shell(facts), facts.addresses[node.rank])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what few jobs need is imported where it is used
 Began = Callable[[int, Optional[ranks_.Process], str], None]
 
 
-class Starter:
+class RankStarter:
     """Starts the processes of node `node_rank`; `control` are the variables by which others find the control port."""
 
     def __init__(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..spec.report import RankEnd
 
 
-class Round:
+class Attempt:
     """What has happened since the nodes were last told to start."""
 
     def __init__(self, number: int) -> None:

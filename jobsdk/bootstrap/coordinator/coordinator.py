@@ -16,7 +16,7 @@ from ..control.server import HEARTBEAT_TIMEOUT_S, ControlServer, Peer
 from ..hangs.query import Answer, Inquiries
 from ..spec import events, exit_codes, mlflow_store, paths, plan_file, ranks
 from ..system import infiniband, network
-from .attempt import Round
+from .attempt import Attempt
 from .verdict import Judge, Verdict
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
@@ -76,7 +76,7 @@ class Coordinator:
         self._peers: Dict[int, Peer] = {}  # and its connection
         self._asked = 0  # bootstraps that were asked for since all were last told to start
         self._hosts: Dict[int, str] = dict(enumerate(settings.hosts or ()))
-        self._round = Round(settings.restart)
+        self._round = Attempt(settings.restart)
         self._phase = GATHERING
         self._judge = Judge(plan, settings.run_dir, settings.restart, settings.used)
         self._relay: Optional[Relay] = None
@@ -472,7 +472,7 @@ class Coordinator:
         number = self._round.number + 1
         self._event("restart", restart=number, decision=decision.why, message=cause["message"], used=decision.used,
                     delay=decision.delay, summary=summary, handed_over=0 in self._round.leaving)  # fmt: skip
-        leaving, self._round = self._round.leaving, Round(number)
+        leaving, self._round = self._round.leaving, Attempt(number)
         self._close_relay()
         if 0 in leaving:
             self._hand_over()

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
 from ..spec import events
-from .attempt import Round
+from .attempt import Attempt
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..failures.report import Outcome
@@ -43,7 +43,7 @@ class Judge:
 
         return self._redactor().text(report.judged(self._plan, cause)["message"])
 
-    def likely(self, now: Round) -> Optional[str]:
+    def likely(self, now: Attempt) -> Optional[str]:
         """What the report will most likely say: to be told at once, while ranks may still need their grace time."""
         if not now.failures:
             return None
@@ -52,7 +52,7 @@ class Judge:
         message = report.outcome(self._plan, "failure", now.ends, now.failures).message
         return self._redactor().text(message)
 
-    def of(self, now: Round, *, can_go_on: bool) -> Verdict:
+    def of(self, now: Attempt, *, can_go_on: bool) -> Verdict:
         """The verdict on a start that has ended; `can_go_on`: there is somebody to start the job again."""
         from ..failures import report
         from . import restarts
@@ -80,7 +80,7 @@ class Judge:
         self._restarts.append({**summary, "time": cause["time"], "decision": decision.why, "round": number})
         return self._restarts[-1]
 
-    def report(self, verdict: Verdict, now: Round, started: float, ended: float) -> RunReport:
+    def report(self, verdict: Verdict, now: Attempt, started: float, ended: float) -> RunReport:
         """The content of report.json."""
         from ..failures import report
 

@@ -243,7 +243,7 @@ class Member:
     code = 1
 
 
-class Judge:
+class PreflightReport:
     """Node 0's part: hears all, has them connect to each other, and says what is wrong. `ended(code)` at the end."""
 
     def __init__(self, loop: Loop, contract: Contract, token: bytes, wanted: Mapping[str, Any]) -> None:
@@ -446,7 +446,7 @@ def run() -> int:
         wanted = dict(plan["preflight"], mtu=None if mtu in infiniband.PATH_MTUS else mtu)
         token = bytes.fromhex(wanted["token"])
         loop = Loop()
-        judge = Judge(loop, contract, token, wanted) if contract.rank == 0 else None
+        judge = PreflightReport(loop, contract, token, wanted) if contract.rank == 0 else None
         member = Member(loop, contract, token, judge.address if judge is not None else None)
     except (PreflightError, KeyError, ValueError, TypeError, OSError) as error:
         print("preflight: %s" % error, file=sys.stderr, flush=True)

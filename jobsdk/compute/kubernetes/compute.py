@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.kubernetes.code import Brought
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Machine
-    from jobsdk.job.workers import Layout, Room
+    from jobsdk.job.workers import Layout, NodeCapacity
     from jobsdk.planning.placement import Placement
     from jobsdk.planning.plan import Plan
 
@@ -119,7 +119,7 @@ class KubernetesCompute(Compute):
             return settings
         return kubernetes_scaling.settled(settings, own, job.scaling, layout)
 
-    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
+    def room(self, job: CommandJob, machine: Machine | None) -> NodeCapacity | None:
         gpus = {**self.settings, **_own(job)}.get("gpus_per_node")
         return workers.room_with(self.name, gpus, super().room(job, machine))
 

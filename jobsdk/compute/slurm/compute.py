@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Machine
-    from jobsdk.job.workers import Layout, Room
+    from jobsdk.job.workers import Layout, NodeCapacity
     from jobsdk.planning.placement import Placement
     from jobsdk.planning.plan import Plan
 
@@ -120,7 +120,7 @@ class SlurmCompute(Compute):
             return settings
         return slurm_scaling.settled(settings, own, job.scaling, layout)
 
-    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
+    def room(self, job: CommandJob, machine: Machine | None) -> NodeCapacity | None:
         gpus = slurm_settings.gpu_count({**self.settings, **slurm_rules.of_job_or_none(job)})
         return workers.room_with(self.name, gpus, super().room(job, machine))
 

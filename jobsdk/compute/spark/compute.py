@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.spark.stage import Needs, Stage
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Machine
-    from jobsdk.job.workers import Room
+    from jobsdk.job.workers import NodeCapacity
     from jobsdk.planning.placement import Placement
     from jobsdk.planning.plan import Plan
 
@@ -71,10 +71,10 @@ class SparkCompute(EngineCompute):
         conf = spark_settings.conf(self.settings, plan["nodes"], gpus, cpus, plan["run"])
         return {**spec, "session": {"master": self.settings["master"], "conf": Redactor().data(conf)}}
 
-    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
-        from jobsdk.job.workers import Room
+    def room(self, job: CommandJob, machine: Machine | None) -> NodeCapacity | None:
+        from jobsdk.job.workers import NodeCapacity
 
-        known = super().room(job, machine) or Room("")
+        known = super().room(job, machine) or NodeCapacity("")
         gpus, cpus = (self.settings.get(name) for name in ("gpus_per_node", "cpus_per_node"))
         return known._replace(name=f"a task of {self.name}", gpus=gpus or known.gpus, cpus=cpus or known.cpus)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.hosts.receiving import Received
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Machine
-    from jobsdk.job.workers import Room
+    from jobsdk.job.workers import NodeCapacity
     from jobsdk.planning.placement import Placement
     from jobsdk.planning.plan import Plan
     from jobsdk.runs.folder import RunFolder
@@ -90,11 +90,11 @@ class SshCompute(Compute):
             *self._judge_unused(job, plan, at.machine, build_env),
         ]
 
-    def room(self, job: CommandJob, machine: Machine | None) -> Room | None:
-        from jobsdk.job.workers import Room
+    def room(self, job: CommandJob, machine: Machine | None) -> NodeCapacity | None:
+        from jobsdk.job.workers import NodeCapacity
 
         known = [len(entry.gpus) for entry in self._hosts if entry.gpus is not None]
-        of_machine = super().room(job, machine) or Room("")
+        of_machine = super().room(job, machine) or NodeCapacity("")
         gpus = min(known) if len(known) == len(self._hosts) else of_machine.gpus
         return of_machine._replace(name=f"a host of {self.name}", gpus=gpus, nodes=len(self._hosts))
 
