@@ -206,8 +206,9 @@ class _Question:
 
     def answer(self) -> Optional[_Answer]:
         """None: not yet."""
-        size = os.fstat(self._file).st_size
-        if size > self._begin and not self._is_at_it():
+        has_begun = os.fstat(self._file).st_size > self._begin
+        if has_begun and not self._is_at_it():
+            size = os.fstat(self._file).st_size  # once more: it may have written between the two looks
             return self._end(_Answer(os.pread(self._file, size - self._begin, self._begin).decode("utf-8"), None))
         state = procfs.stat(self._pid)
         if state is None or state.state in "ZX":

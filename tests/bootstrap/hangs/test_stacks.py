@@ -261,6 +261,23 @@ def test_a_process_that_has_closed_all_files_is_not_signalled(start: Start, tmp_
     assert (tmp_path / "file").read_text() == "mine\n"
 
 
+def test_stacks_that_are_finished_between_two_looks_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = tmp_path / "memory"
+    memory.write_text("Thread 0x1 (most recent call first):\n")
+
+    def finish(question: stacks._Question) -> bool:
+        with memory.open("a") as file:
+            file.write('  File "a.py", line 1 in f\n')
+        return False
+
+    monkeypatch.setattr(stacks._Question, "_is_at_it", finish)
+    question = stacks._Question.__new__(stacks._Question)
+    question._begin, question._file = 0, os.open(memory, os.O_RDONLY)
+    answer = question.answer()
+    assert answer is not None
+    assert answer.text == memory.read_text()
+
+
 @pytest.mark.parametrize("program", ["echo not permitted >&2; exit 1", "echo '{}'", "echo '[{}]'"])
 def test_a_py_spy_that_is_of_no_use(
     program: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
