@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyPat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))  # PySpark's own class leaves files there
+        patch.setattr(tempfile, "tempdir", None)  # it is looked up anew
         for name in ("CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "OMP_NUM_THREADS"):
             patch.delenv(name, raising=False)
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
