@@ -9,7 +9,7 @@
 # make bench  all benchmarks, and docs/benchmarks.md from them: 12 minutes on an otherwise idle machine
 #
 # demo, check and test make .venv on their own, bench makes .venv-bench. PYTHON=python3.12 picks the interpreter for a new one.
-# PYTEST_ARGS goes to the pytest of `make test`: many tests wait rather than work, so four files run at a time.
+# PYTEST_ARGS goes to the pytest of `make test`: many tests wait rather than work, so five files run at a time.
 # CHECK_ARGS goes to that of `make check`.
 # PIP_ARGS goes to pip; for a torch without CUDA, a tenth of the size:
 # PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -17,7 +17,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
-PYTEST_ARGS ?= --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST_ARGS ?= --numprocesses 5 --dist loadfile --no-loadscope-reorder
 CHECK_ARGS ?= --numprocesses 2 --dist worksteal
 CHAOS_ARGS ?= --rounds 3
 AUDIT_ARGS ?=

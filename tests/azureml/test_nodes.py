@@ -204,6 +204,7 @@ def test_a_wrong_number_of_nodes_is_said(play: Play, monkeypatch: pytest.MonkeyP
     assert played.mirror().strays[0] == ["bootstrap: Azure ML has given the job 1 node(s), not 2"]
 
 
+@pytest.mark.parity
 @pytest.mark.engine("network")
 def test_deepspeeds_own_launcher_across_nodes(play: Play, require_deepspeed: str, tmp_path: Path) -> None:
     job = collectives.job("deepspeed", 2, "azure")

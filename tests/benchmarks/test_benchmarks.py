@@ -68,7 +68,8 @@ def test_what_is_expected_covers_all() -> None:
 
 
 _AZURE = [pytest.mark.engine("azurite"), pytest.mark.framework("azure")]
-_NEEDS = {"azure_submit": _AZURE, "first_step": TORCH, "cifar_epoch": TORCH, "functions": TORCH}
+_TRAINS = [TORCH, pytest.mark.parity]
+_NEEDS = {"azure_submit": _AZURE, "first_step": _TRAINS, "cifar_epoch": _TRAINS, "functions": TORCH}
 
 
 @pytest.mark.slow

@@ -114,7 +114,8 @@ if not settings.get("enabled"):
 """
 
 
-@pytest.mark.parametrize("training", ["stand-in", pytest.param("for real", marks=pytest.mark.parity)])
+@pytest.mark.parity
+@pytest.mark.parametrize("training", ["stand-in", "for real"])
 def test_the_autotuner_searches_and_then_trains(training: str, require_deepspeed: str, tmp_path: Path) -> None:
     job = spec("autotuning", inputs__epochs=3, distribution__autotuning="run")
     if training == "stand-in":
