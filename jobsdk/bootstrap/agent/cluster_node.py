@@ -18,6 +18,7 @@ from ..detect import registry
 from ..spec import events, plan_file, ranks, variables
 from ..system import private, processes
 from . import agent, code, resume, staging
+from .node import Node
 
 _WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
 
@@ -61,7 +62,7 @@ def _run(run_dir: str) -> int:
         working_dir, broken = _prepare(plan, run_dir, place.rank)
         return agent.run(
             plan,
-            agent.Node(
+            Node(
                 rank=place.rank, control_addresses=place.addresses, control_ports=place.ports, token=token,
                 hosts=place.hosts, run_dir=run_dir, io_dir=io_dir, working_dir=working_dir,
                 gpus=processes.visible_gpus(os.environ), broken=broken, restart=standing.restart, used=standing.used,

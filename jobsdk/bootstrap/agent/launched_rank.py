@@ -9,13 +9,14 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
+from .. import launchers
 from ..control.channel import Message
 from ..control.client import ControlClient
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT_S
 from ..distributions import contract
 from ..failures.collect import Autopsy
-from ..launchers import base, mpi_library, mpirun
+from ..launchers import base
 from ..spec import exit_codes, paths, plan_file, ranks
 from ..spec import variables as variables_
 from ..system import private, processes
@@ -34,7 +35,6 @@ class LaunchedRank:
         self._loop = Loop()
         self._code = 1
         self._pid: Optional[int] = None
-        self._mpirun = mpirun.started_by(dict(os.environ))
         self._stopped = False
         node = ranks.node_of(plan, rank)
         local = rank - ranks.first_rank(plan, node)
@@ -106,18 +106,13 @@ class LaunchedRank:
 
         place = (self._run_dir, node, self._process.rank, self._restart)
         self._clock = LogClock(self._loop, self._log, paths.times(*place), paths.reports(*place), tell)
-        if self._mpirun is not None and self._mpirun.family and expected > 1:
-            mpi_library.Watch(self._loop, self._pid, self._judge_library)
+        if expected > 1:
+            launchers.watch_launched(self._loop, self._pid, os.environ, self._failed)
 
-    def _judge_library(self, library: mpi_library.Library) -> None:
-        """A world of size 1 in every rank is no failure for the program, so that it must be one here."""
-        assert self._mpirun is not None
-        if library.family == self._mpirun.family:
-            return
+    def _failed(self, kind: str, error: str) -> None:
         rank, node = self._process.rank, self._process.node_rank
         record = {"t": self._client.now(), "node": node, "rank": rank, "pid": self._pid, "exit_code": 1, "signal": None,
-                  "class": "mpi_library", "error": mpi_library.mismatch(library, self._mpirun),
-                  "host": socket.gethostname()}  # fmt: skip
+                  "class": kind, "error": error, "host": socket.gethostname()}  # fmt: skip
         self._client.send(dict(record, type="failed", restart=self._restart))
 
     def _child_ended(self) -> None:

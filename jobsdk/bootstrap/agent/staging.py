@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, Optional
 
+from .. import distributions
 from ..spec import events, paths
 from ..system import private
 
@@ -51,11 +52,10 @@ def stage(plan: Dict[str, Any], run_dir: str, cache: str, tell: Tell) -> None:
             continue  # the engine sees to it
         _prepare_output(name, given, paths.output_path(plan, name, run_dir), run_dir)
     os.makedirs(run_dir + "/outputs/default", exist_ok=True)
-    config = plan["distribution"].get("config")
-    if isinstance(config, dict):
+    for path, content in distributions.of(plan).files(run_dir).items():
         mask = os.umask(0o077)  # trackers' keys may stand in it
         try:
-            events.write_json(paths.deepspeed_config(config, run_dir), config)
+            events.write_json(path, content)
         finally:
             os.umask(mask)
 

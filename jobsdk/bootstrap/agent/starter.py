@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional
 
-from .. import distributions
+from .. import distributions, launchers
 from ..distributions import contract
 from ..hangs import arming
 from ..launchers import base
@@ -24,19 +24,17 @@ Began = Callable[[int, Optional[ranks_.Process], str], None]
 
 
 class RankStarter:
-    """Starts the processes of node `node_rank`; `control` are the variables by which others find the control port."""
+    """Starts one node's processes, for one attempt.
+
+    `control` are the variables by which other processes find the control port.
+    """
 
     def __init__(
-        self,
-        plan: Dict[str, Any],
-        node_rank: int,
-        control: Mapping[str, str],
-        began: Began,
-        warn: Callable[[str], None],
+        self, launcher: launchers.Launcher, control: Mapping[str, str], began: Began, warn: Callable[[str], None]
     ) -> None:
-        self._plan = plan
-        self._distribution = distributions.of(plan)
-        self._node_rank = node_rank
+        self._launcher = launcher
+        self._plan = launcher.plan
+        self._node_rank = launcher.node_rank
         self._control = control
         self._began = began
         self._warn = warn
@@ -44,34 +42,21 @@ class RankStarter:
         self._command = ""
         self._preload: Optional[Preload] = None
         self._refused = ""  # why none are forked
-        self._files = ""  # a folder for what MPI keeps while it runs
 
     def start(self, facts: facts_.Facts) -> None:
         """Raises OSError where something cannot be started."""
         os.makedirs(paths.node_logs(facts.run_dir, self._node_rank), exist_ok=True)
         arming.prepare(facts.run_dir)
-        distribution = self._plan["distribution"]
-        if self._distribution.has_hostfile:
+        if distributions.of(self._plan).has_hostfile:
             base.write_hostfile(self._plan, facts)
-        self._command = paths.rendered(self._plan, facts.io_dir)
-        if "autotuning" in distribution:
-            from ..launchers import deepspeed_tuner
-
-            self._command = deepspeed_tuner.command(self._plan, self._command)
-            self._start_ranks(self._ranks(facts))
-        elif distribution["launcher"] != "direct":
+        self._command = self._launcher.rank_command(paths.rendered(self._plan, facts.io_dir))
+        if not self._launcher.is_direct:
             self._start_launcher(facts)
-        else:
-            ranks = self._ranks(facts)
-            if not (self._plan.get("preload") and ranks and self._start_preloaded(ranks, facts)):
-                self._start_ranks(ranks)
-
-    def close(self) -> None:
-        """All that was started has ended."""
-        if self._files:
-            import shutil
-
-            shutil.rmtree(self._files, ignore_errors=True)
+            return
+        ranks = self._ranks(facts)
+        may_fork = ranks and self._launcher.can_fork and self._plan.get("preload")
+        if not (may_fork and self._start_preloaded(ranks, facts)):
+            self._start_ranks(ranks)
 
     def _ranks(self, facts: facts_.Facts) -> List[Rank]:
         environment = contract.Contract(self._plan, facts)
@@ -92,26 +77,13 @@ class RankStarter:
             self._began(processes.start(argv, rank.environment, rank.log), rank.process, rank.log)
 
     def _start_launcher(self, facts: facts_.Facts) -> None:
-        started = base.command(self._plan, facts, self._node_rank, self._own_files(facts))
+        started = self._launcher.command(facts)
         if started is None:
             return
         argv, extra = started
         environment = dict(self._of_launcher(facts), **extra)
         log = paths.launcher_log(facts.run_dir, self._node_rank, facts.restart_count)
         self._began(processes.start(argv, environment, log), None, log)
-
-    def _own_files(self, facts: facts_.Facts) -> str:
-        """On this machine, as MPI maps some of them into memory, and of no other start, not even of a killed one."""
-        if not self._files and self._distribution.uses_mpi:
-            place = base.chosen(self._plan, facts).get("TMPDIR") or "/tmp"  # nosec B108 # a 0700 folder in it
-            name = os.urandom(8).hex()
-            self._files = "%s/jobsdk-mpi-%s" % (place, name)
-            try:
-                os.makedirs(self._files, 0o700)
-            except OSError:  # not every MPI needs it
-                self._files = "%s/%s" % (paths.shell(facts.run_dir, self._node_rank), name)
-                os.makedirs(self._files, 0o700)
-        return self._files
 
     def _of_launcher(self, facts: facts_.Facts) -> Dict[str, str]:
         """What a launcher finds on this node, and what it starts here from another one."""
@@ -128,16 +100,15 @@ class RankStarter:
 
         Raises OSError where they cannot be written.
         """
-        from ..launchers import mpirun
         from ..remote_shell import shims
 
         (address, port), token = self._control[variables.CONTROL].split(), self._control[variables.TOKEN]
         shims.write(
             shims.ShimConfig(paths.shell(facts.run_dir, self._node_rank), self._node_rank, address, int(port), token)
         )
-        if self._plan["distribution"]["launcher"] in ("direct", "deepspeed"):
+        of_daemon = self._launcher.daemon_variables(facts)
+        if of_daemon is None:
             return dict(facts.inherited, **contract.Contract(self._plan, facts).of_node(self._node_rank))
-        of_daemon = mpirun.of_daemon(self._plan, facts, self._node_rank, self._own_files(facts))
         return dict(self._of_launcher(facts), **of_daemon)
 
     # -- ranks that are forked from one process ------------------------------------------------------------------

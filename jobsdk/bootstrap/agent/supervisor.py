@@ -15,14 +15,15 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
+from .. import launchers
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT_S, Pulse
-from ..distributions import ray
 from ..failures import tracebacks
 from ..spec import events, exit_codes, paths, plan_file
 from ..spec import ranks as ranks_
 from ..system import network, private, processes
 from . import agent, staging
+from .node import Node
 
 if TYPE_CHECKING:
     from ..spec.report import Cause
@@ -79,7 +80,8 @@ class Supervisor:
         finally:
             processes.kill_descendants()
             staging.remove_io_dir(io_dir, self._run_dir)
-            self._remove_ray()
+            for token in self._tokens:
+                launchers.clean_up(self._plan, token, os.environ)
             plan_file.forget_secrets(self._run_dir)
         return self._exit_code()
 
@@ -91,12 +93,6 @@ class Supervisor:
         staging.stage(self._plan, self._run_dir, cache, self._event)
         if not self._native["in_place"]:
             staging.link_outputs(self._native["working_dir"], self._run_dir)
-
-    def _remove_ray(self) -> None:
-        """What bootstraps that were killed have left of a Ray cluster."""
-        if ranks_.has_cluster(self._plan):
-            for token in self._tokens:
-                ray.remove(ray.folder(self._plan, token, os.environ))
 
     def _cancel_early(self, *_: Any) -> None:
         self._cancelled = True
@@ -129,7 +125,7 @@ class Supervisor:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 if listener is not None and rank != 0:
                     listener.close()
-                place = agent.Node(
+                place = Node(
                     rank=rank, control_addresses=[_ADDRESS], control_ports=[self._control_port], token=self._token,
                     run_dir=self._run_dir, io_dir=self._io_dir, working_dir=self._native["working_dir"],
                     nodes_here=self._plan["nodes"], gpus=self._gpus[rank], lifeline=theirs,
@@ -154,7 +150,7 @@ class Supervisor:
         for bootstrap in self._bootstraps.values():
             bootstrap.lifeline.close()
 
-    def _be_node(self, place: agent.Node) -> int:
+    def _be_node(self, place: Node) -> int:
         """In the fork: this node's own log for what the bootstrap itself says, then the node's life."""
         folder = paths.node_logs(self._run_dir, place.rank)
         os.makedirs(folder, exist_ok=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Set
+import signal
+from typing import TYPE_CHECKING, Dict, List, Optional, Set, cast
 
 from ..spec.ranks import ProcessLocation
 
@@ -25,7 +26,22 @@ class Attempt:
         self.stopped_at = 0.0
         self.told_to_stop = False  # node 0, before the others
         self.leaving: Set[int] = set()  # nodes that were told to go
-        self.shells: Dict[int, int] = {}  # how many commands a node was told to start by the remote shell
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether nothing speaks against its going on."""
+        return self.reason is None and not self.failures
+
+    def note_end(self, end: RankEnd) -> RankEnd:
+        """Keep how a rank ended; returns that, with what is known here."""
+        if self.reason is not None and end["signal"] in (signal.SIGTERM, signal.SIGKILL):
+            end["stopped"] = True  # by us, or by a launcher that we stopped
+        if "failed_before" in end:  # it had failed already when it was told to end
+            end = cast("RankEnd", {**end, "t": end["failed_before"], "exit_code": 1, "signal": None, "stopped": False})
+        rank = end["rank"]
+        assert rank is not None
+        self.ends[rank] = end
+        return end
 
     def living(self) -> Dict[int, ProcessLocation]:
         """Where the ranks run that have not ended."""

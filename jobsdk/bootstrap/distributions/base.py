@@ -41,6 +41,10 @@ class Distribution:
         is_direct = self.settings.get("launcher", "direct") == "direct"
         return nodes if is_direct else nodes + ranks.world_size(self.plan)
 
+    def files(self, run_dir: str) -> Dict[str, Dict[str, Any]]:
+        """JSON files that the run's folder needs before anything starts, by their paths. They may hold secrets."""
+        return {}
+
     # -- variables -----------------------------------------------------------------------------------------------
 
     def shared_variables(self, facts: Facts) -> Dict[str, str]:

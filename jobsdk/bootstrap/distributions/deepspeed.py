@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict
+from typing import Any, Dict
 
 from ..spec import paths, ranks
 from ..spec.facts import Facts
@@ -12,6 +12,10 @@ from .pytorch import PyTorch
 class DeepSpeed(PyTorch):
     kind = "deepspeed"
     has_hostfile = True
+
+    def files(self, run_dir: str) -> Dict[str, Dict[str, Any]]:
+        config = self.settings.get("config")
+        return {paths.deepspeed_config(config, run_dir): config} if isinstance(config, dict) else {}
 
     def shared_variables(self, facts: Facts) -> Dict[str, str]:
         variables = super().shared_variables(facts)

@@ -6,13 +6,14 @@ import json
 import os
 import socket
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..control.loop import Loop
 from ..spec import paths
 from ..system import processes
-from . import query, stacks
-from .activity import Watch
+
+if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from .activity import Watch
 
 _MOST = 4 << 20  # characters of an answer; the control port takes 16 MiB
 
@@ -20,7 +21,7 @@ Send = Callable[..., None]  # (kind of message, **content)
 
 
 class Whereabouts:
-    """Of one start of the job. `send` tells node 0."""
+    """Of all attempts. `send` tells node 0."""
 
     def __init__(self, loop: Loop, run_dir: str, node_rank: int, send: Send) -> None:
         self._loop = loop
@@ -35,6 +36,8 @@ class Whereabouts:
 
         `logs` gives the files that the ranks write to.
         """
+        from .activity import Watch
+
         watch, pause = Watch(), min(5.0, limit / 5)
         self._watch = watch
         looked = time.monotonic()
@@ -57,6 +60,8 @@ class Whereabouts:
 
     def take(self, number: int, places: Mapping[str, Sequence[Any]]) -> None:
         """Where are the ranks that run here? Another process looks, so that this one goes on."""
+        from . import query, stacks
+
         mine, names = set(processes.descendants(os.getpid())), (self._node_rank, socket.gethostname())
         here = {int(rank): pid for rank, (pid, where) in places.items() if where in names and pid in mine}
         path = "%s/stacks-%d.%d.tmp" % (self._folder, number, os.getpid())

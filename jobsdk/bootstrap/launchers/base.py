@@ -1,27 +1,103 @@
-"""Starting ranks through a launcher that is not ours: mpirun (Open MPI or Hydra), or DeepSpeed's own.
+"""What every launcher has: the program, ours or another's, that starts a job's ranks from a node.
 
-The launcher starts one `rank` process of this bootstrap for each rank; that one joins the control port, completes the
-environment and runs the user's command, so that logs, exit codes and the contract are the same as without it.
+Another's launcher (mpirun, or DeepSpeed's own) starts one `rank` process of this bootstrap for each rank. That process
+joins the control port, completes the environment and runs the user's command. Logs, exit codes and the contract are
+thus the same as without a launcher.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import distributions
 from ..spec import facts as facts_
 from ..spec import paths, ranks
 
+if TYPE_CHECKING:  # for annotations only
+    from ..control.loop import Loop
+
 #: Where Open MPI (4: orte, 5: prte) and Hydra tell a process its rank and the world's size.
 _RANK_NAMES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
 
 
-def name(plan: Dict[str, Any]) -> str:
-    """What the launcher is called in messages."""
-    launcher = str(plan["distribution"]["launcher"])
-    return {"openmpi": "Open MPI's mpirun", "hydra": "Hydra's mpiexec"}.get(launcher, launcher)
+class Abort(NamedTuple):
+    """That a rank ended the whole job through its launcher."""
+
+    process: ranks.Process
+    exit_code: int  # the one it asked for
+    kind: str  # the class of such a failure
+    what: str  # in words
+
+
+class Launcher:
+    """Starts the ranks of one node in one attempt. As it is, for `launcher: direct`: the bootstrap starts them itself.
+
+    Subclasses say what another launcher does differently.
+    """
+
+    #: Whether the bootstrap starts the ranks.
+    is_direct = True
+    #: Whether ranks may be forked from a process that has imported the job's `preload` modules.
+    can_fork = True
+
+    def __init__(self, plan: ranks.Plan, node_rank: int, files: str = "") -> None:
+        self.plan = plan
+        self.node_rank = node_rank
+        self.uses_mpi = distributions.of(plan).uses_mpi
+        self._files = files  # where MPI's files go; without a name, a folder is made for them
+
+    @property
+    def name(self) -> str:
+        """The launcher's name in messages."""
+        return str(self.plan["distribution"]["launcher"])
+
+    def rank_command(self, rendered: str) -> str:
+        """The shell command of a rank, from the user's with its inputs filled in."""
+        return rendered
+
+    def command(self, facts: facts_.Facts) -> Optional[Tuple[List[str], Dict[str, str]]]:
+        """(argv, further variables) of the launcher's process on this node; None where it has none.
+
+        Raises FileNotFoundError where the launcher is not installed.
+        """
+        return None
+
+    def daemon_variables(self, facts: facts_.Facts) -> Optional[Dict[str, str]]:
+        """Further variables of a daemon that the launcher starts here from another node; None if it has no daemons."""
+        return None
+
+    def rank_began(self, loop: Loop, pid: int, rank: int, warn: Callable[[str], None]) -> None:
+        """Note that a rank has started here; `warn` gets what is wrong with how it was launched."""
+        if self.uses_mpi:
+            from . import mpi_library
+
+            mpi_library.watch_rank(self.plan, loop, pid, rank, warn)
+
+    def aborted(self, run_dir: str, attempt: int, node: Optional[int] = None) -> Optional[Abort]:
+        """The rank (of one node) that ended the whole job through the launcher; None if the logs show none."""
+        return None
+
+    def own_files(self, facts: facts_.Facts) -> str:
+        """A folder for files that MPI maps into memory: on this machine, and of this attempt alone."""
+        if not self._files and self.uses_mpi:
+            place = chosen(self.plan, facts).get("TMPDIR") or "/tmp"  # nosec B108 # a 0700 folder in it
+            name = os.urandom(8).hex()
+            self._files = "%s/jobsdk-mpi-%s" % (place, name)
+            try:
+                os.makedirs(self._files, 0o700)
+            except OSError:  # not every MPI needs it
+                self._files = "%s/%s" % (paths.shell(facts.run_dir, self.node_rank), name)
+                os.makedirs(self._files, 0o700)
+        return self._files
+
+    def close(self) -> None:
+        """Remove the files of an attempt whose processes have all ended."""
+        if self._files:
+            import shutil
+
+            shutil.rmtree(self._files, ignore_errors=True)
 
 
 def find(program: str, path: Optional[str] = None) -> Optional[str]:
@@ -67,25 +143,6 @@ def chosen(plan: Dict[str, Any], facts: facts_.Facts) -> Dict[str, str]:
     variables.update(facts.inherited)
     variables.update(plan["environment"])
     return variables
-
-
-def command(
-    plan: Dict[str, Any], facts: facts_.Facts, node_rank: int, files: str
-) -> Optional[Tuple[List[str], Dict[str, str]]]:
-    """(argv, further environment) of the launcher on this node; None where this node starts none.
-
-    `files` is a folder of this node for what it keeps while it runs.
-    Raises FileNotFoundError where the launcher is not installed.
-    """
-    if plan["distribution"]["launcher"] == "deepspeed":
-        from . import deepspeed
-
-        return deepspeed.command(plan, facts, node_rank), {}
-    if node_rank != 0:
-        return None
-    from . import mpirun
-
-    return mpirun.command(plan, facts, files)
 
 
 def rank_and_size(environment: Dict[str, str]) -> Tuple[int, int]:

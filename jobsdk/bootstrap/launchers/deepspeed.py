@@ -1,10 +1,10 @@
-"""What of DeepSpeed the bootstrap knows: how its own launcher is started, and how its configuration is read."""
+"""DeepSpeed's own launcher, and how DeepSpeed's configuration is read."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Match, Tuple
+from typing import Any, Dict, List, Match, Optional, Tuple
 
 from ..spec import facts as facts_
 from ..spec import paths
@@ -15,14 +15,18 @@ _TEXT_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|#[^\n]*|/\*.*?\*/',
 _TEXT_OR_LAST_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
 
-def command(plan: Dict[str, Any], facts: facts_.Facts, node_rank: int) -> List[str]:
-    """The launcher's argv on one node, in its `--no_ssh` form. Raises FileNotFoundError without it."""
-    program = base.find("deepspeed")
-    if program is None:
-        raise FileNotFoundError("no deepspeed on PATH: pip install deepspeed, or set launcher: direct")
-    argv = [program, "--hostfile", paths.hostfile(facts.run_dir), "--no_ssh", "--node_rank", str(node_rank)]
-    argv += ["--master_addr", facts.addresses[0], "--master_port", str(facts.ports[0][0])]
-    return [*argv, "--no_python", "--no_local_rank", *base.rank_argv()]
+class DeepSpeedLauncher(base.Launcher):
+    """One `deepspeed --no_ssh` on each node starts the ranks of that node."""
+
+    is_direct = False
+
+    def command(self, facts: facts_.Facts) -> Optional[Tuple[List[str], Dict[str, str]]]:
+        program = base.find("deepspeed")
+        if program is None:
+            raise FileNotFoundError("no deepspeed on PATH: pip install deepspeed, or set launcher: direct")
+        argv = [program, "--hostfile", paths.hostfile(facts.run_dir), "--no_ssh", "--node_rank", str(self.node_rank)]
+        argv += ["--master_addr", facts.addresses[0], "--master_port", str(facts.ports[0][0])]
+        return [*argv, "--no_python", "--no_local_rank", *base.rank_argv()], {}
 
 
 def parse_config(text: str) -> Dict[str, Any]:

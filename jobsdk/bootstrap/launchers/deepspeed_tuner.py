@@ -18,7 +18,7 @@ import sys
 from typing import Any, Dict, List
 
 from ..failures import tracebacks
-from . import deepspeed
+from . import base, deepspeed
 
 #: A command that the autotuner can start: one program, which is Python with a script.
 _PYTHON_SCRIPT = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+)*\S*?python[0-9.]*(?=\s+(?:-u\s+)?[^-\s])")
@@ -38,14 +38,19 @@ def fits(command: str) -> bool:
     return _PYTHON_SCRIPT.match(command) is not None
 
 
-def command(plan: Dict[str, Any], rendered: str) -> str:
-    """The user's command with this module put in front of its script; the shell works out the rest as ever."""
-    found = _PYTHON_SCRIPT.match(rendered)
-    if found is None:
-        raise OSError("DeepSpeed's autotuner needs a command of the form 'python script.py ...'")
-    rest = re.sub(r"^\s+-u\s+", " ", rendered[found.end() :])
-    program = "'%s'" % os.path.abspath(sys.argv[0]).replace("'", "'\\''")
-    return "%s %s tuner %s %s" % (found[0], program, plan["distribution"]["autotuning"], rest.lstrip())
+class Tuner(base.Launcher):
+    """The job's one process is the tuner, which the bootstrap starts."""
+
+    can_fork = False
+
+    def rank_command(self, rendered: str) -> str:
+        """The user's command with this module put in front of its script; the shell works out the rest as ever."""
+        found = _PYTHON_SCRIPT.match(rendered)
+        if found is None:
+            raise OSError("DeepSpeed's autotuner needs a command of the form 'python script.py ...'")
+        rest = re.sub(r"^\s+-u\s+", " ", rendered[found.end() :])
+        program = "'%s'" % os.path.abspath(sys.argv[0]).replace("'", "'\\''")
+        return "%s %s tuner %s %s" % (found[0], program, self.plan["distribution"]["autotuning"], rest.lstrip())
 
 
 def run(words: List[str]) -> int:

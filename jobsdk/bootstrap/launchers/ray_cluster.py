@@ -10,7 +10,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+import signal
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
 
 from ..control.loop import Loop
 from ..control.rendezvous import Rendezvous
@@ -31,6 +32,13 @@ _LOOK_EVERY = 0.05  # seconds between two looks for that
 _ROOM = 107 - len("/n9999/session_2026-01-01_00-00-00_123456_1234567/sockets/plasma_store.1")
 #: Bytes of each node's object store on the local compute, where it would be 30 % of the machine's memory.
 _STORE, _LEAST_STORE = 1 << 30, 80 << 20
+
+
+class ClusterFailure(NamedTuple):
+    """Why there is no cluster: the class of the failure, and what happened."""
+
+    kind: str
+    message: str
 
 
 class Member:
@@ -104,9 +112,21 @@ class Member:
         self._over = True
         remove(str(self.facts.ray), self._node_rank)
 
-    def own(self) -> Set[int]:
-        """The processes that `ray start` has started, and ends when it is told to end."""
-        return set(processes.descendants(self.pid)) if self.pid is not None else set()
+    def spared(self, asked: Set[int], is_needed: bool) -> Set[int]:
+        """Processes that get no SIGTERM: those that `ray start` has started and ends itself, and, while the command
+        still needs the cluster, `ray start`. `asked` are the processes that have had theirs."""
+        if self.pid is None:
+            return set()
+        own = set(processes.descendants(self.pid))
+        if not own and self.pid in asked:  # it has ended all of them, and takes seconds to end itself
+            processes.send([self.pid], signal.SIGKILL)
+        return own | ({self.pid} if is_needed else set())
+
+    def failure(self, code: int, signum: Optional[int]) -> ClusterFailure:
+        """Why the cluster of this node has ended before the command."""
+        what = "ended while the job ran" if self.is_up else "could not be started"
+        how = self.last_words() or tracebacks.describe(code, signum)
+        return ClusterFailure("ray_ended", "Ray on node %d %s: %s" % (self._node_rank, what, how))
 
     def last_words(self) -> str:
         """What `ray start` said of why it ended: the process that it missed, an exception, or its last line."""
@@ -195,7 +215,7 @@ class Assembly:
     """On node 0, for one start of the job: who has joined, and what is to be done next.
 
     `tell(node, message)` tells one node, or with None all of them; `wait(text, missing)` hears every ten seconds who is
-    missing, `failed(text, missing)` at the end of the job's rendezvous timeout.
+    missing, `failed(why, missing)` at the end of the job's rendezvous timeout.
     """
 
     def __init__(
@@ -203,26 +223,28 @@ class Assembly:
         loop: Loop,
         plan: Mapping[str, Any],
         hosts: Dict[int, str],
-        tell: Callable[[Optional[int], Dict[str, Any]], None],
+        tell: Callable[[Optional[int], Dict[str, Any]], object],
         wait: Callable[[str, List[int]], None],
-        failed: Callable[[str, List[int]], None],
+        failed: Callable[[ClusterFailure, List[int]], None],
     ) -> None:
+        def complete() -> None:
+            tell(0, {"type": "cluster", "what": "run"})
+
+        def never_complete(text: str, missing: List[int]) -> None:
+            log = paths.ray_log("", missing[0]).lstrip("/")
+            failed(ClusterFailure("ray_missing", "no Ray cluster: %s; see %s" % (text, log)), missing)
+
         self._tell = tell
         self._rendezvous = Rendezvous(
             loop, plan["nodes"], hosts, plan["rendezvous_timeout_s"],
             lambda text, missing: wait("Ray: " + text, missing),
-            lambda: tell(0, {"type": "ray", "what": "run"}),
-            lambda text, missing: failed("no Ray cluster: %s; see %s" % (text, _log_of(missing)), missing),
+            complete, never_complete,
         )  # fmt: skip
 
     def joined(self, node: int) -> None:
         if node == 0:
-            self._tell(None, {"type": "ray", "what": "join"})
+            self._tell(None, {"type": "cluster", "what": "join"})
         self._rendezvous.ready(node, {})
 
     def close(self) -> None:
         self._rendezvous.close()
-
-
-def _log_of(missing: Sequence[int]) -> str:
-    return paths.ray_log("", missing[0]).lstrip("/")

@@ -219,7 +219,7 @@ def test_mpi_abort(tmp_path: Path) -> None:
 
 def test_an_mpi_library_of_another_family() -> None:
     library = mpi_library.Library(mpirun.HYDRA, "/usr/lib/libmpi.so.12")
-    words = mpi_library.mismatch(library, mpirun.Launcher(mpirun.OPENMPI, "/usr/bin/mpirun", "5.0"))
+    words = mpi_library.mismatch(library, mpirun.Program(mpirun.OPENMPI, "/usr/bin/mpirun", "5.0"))
     verdict = classify.judge(said(error=words))
     assert verdict["class"] == "mpi_library"
     assert verdict["words"] == f"does not see the other ranks: {words}"

@@ -114,7 +114,7 @@ def test_the_tuner_stands_before_the_script(text: str, rest: str, monkeypatch: p
     monkeypatch.setattr(sys, "argv", ["/it's/bootstrap.pyz"])
     python = text[: text.index("train.py")].replace("-u", "").replace("'my", "").rstrip()
     assert (
-        deepspeed_tuner.command(plan("x", distribution=TUNED), text)
+        deepspeed_tuner.Tuner(plan("x", distribution=TUNED), 0).rank_command(text)
         == f"{python} '/it'\\''s/bootstrap.pyz' tuner tune {rest}"
     )
 
@@ -123,7 +123,7 @@ def test_the_tuner_stands_before_the_script(text: str, rest: str, monkeypatch: p
 def test_what_is_no_python_script_is_not_tuned(text: str) -> None:
     assert not deepspeed_tuner.fits(text)
     with pytest.raises(OSError, match="of the form"):
-        deepspeed_tuner.command(plan("x", distribution=TUNED), text)
+        deepspeed_tuner.Tuner(plan("x", distribution=TUNED), 0).rank_command(text)
 
 
 def test_the_tuner_is_the_jobs_one_process(tmp_path: Path) -> None:

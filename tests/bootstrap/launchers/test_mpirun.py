@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,16 +82,30 @@ def facts(run_dir: str, *addresses: str) -> facts_.Facts:
     return facts_.Facts(addresses, ports, ",".join(addresses), 8, "eth1", None, {}, run_dir, run_dir)
 
 
+def started(job: dict[str, Any], known: facts_.Facts) -> tuple[list[str], dict[str, str]]:
+    """(argv, variables) of the mpirun on node 0, whose files go to /f."""
+    command = mpirun.Mpirun(job, 0, "/f").command(known)
+    assert command is not None
+    return command
+
+
+def daemon_variables(job: dict[str, Any], known: facts_.Facts, node: int) -> dict[str, str]:
+    """Of mpirun's daemon on a node, whose files go to /fNODE."""
+    variables = mpirun.Mpirun(job, node, f"/f{node}").daemon_variables(known)
+    assert variables is not None
+    return variables
+
+
 def test_each_family_is_called_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     program = install(tmp_path / "mpirun", "mpich")
     here = facts("/r", "127.0.0.1")
-    argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("mpirun")), here, "/f")
+    argv, variables = started(plan("true", nodes=1, distribution=distribution("mpirun")), here)
     assert argv == [program, *"-rmk user -launcher fork -n 2".split(), *base.rank_argv()]
     assert json.loads(variables.pop(variables_.MPIRUN)) == list(mpirun.identify(program))
     assert variables == {}
     install(tmp_path / "mpirun", "open-mpi-5")
-    argv, variables = mpirun.command(plan("true", nodes=1, distribution=distribution("openmpi")), here, "/f")
+    argv, variables = started(plan("true", nodes=1, distribution=distribution("openmpi")), here)
     assert argv == [program, "--oversubscribe", "--bind-to", "none", "-np", "2", *base.rank_argv()]
     assert set(variables) == {
         variables_.MPIRUN, "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_ras", "PRTE_MCA_ras",
@@ -104,7 +119,7 @@ def test_over_several_nodes_hydra_starts_its_proxies_by_the_jobs_own_ssh(
     monkeypatch.setenv("PATH", str(tmp_path))
     program = install(tmp_path / "mpirun", "mpich")
     there = facts("/r", "10.0.0.4", "10.0.0.9")
-    argv, variables = mpirun.command(plan("true", distribution=distribution("hydra")), there, "/f")
+    argv, variables = started(plan("true", distribution=distribution("hydra")), there)
     assert argv == [
         program, "-f", "/r/machinefile", "-rmk", "user", "-launcher", "ssh",
         "-launcher-exec", "/r/remote-shell/node-0/ssh", "-localhost", "10.0.0.4",
@@ -119,7 +134,7 @@ def test_over_several_nodes_open_mpi_is_told_in_the_words_of_4_and_of_5(
     monkeypatch.setenv("PATH", str(tmp_path))
     program = install(tmp_path / "mpirun", "open-mpi-5")
     job = plan("true", distribution=distribution("openmpi"), environment={"OMPI_MCA_btl_tcp_if_exclude": "lo"})
-    argv, variables = mpirun.command(job, facts("/r", "10.0.0.4", "10.0.0.9"), "/f")
+    argv, variables = started(job, facts("/r", "10.0.0.4", "10.0.0.9"))
     assert argv == [
         program, "--oversubscribe", "--bind-to", "none", "-np", "4", "--hostfile", "/r/hostfile",
         "--map-by", "slot", "--wdir", "/", "-x", "JOBSDK_MPIRUN", "jobsdk-rank",
@@ -130,13 +145,13 @@ def test_over_several_nodes_open_mpi_is_told_in_the_words_of_4_and_of_5(
     assert "OMPI_MCA_btl_tcp_if_include" not in variables, "the job has chosen otherwise"
     assert {name for name in variables if "tmpdir" in name} == {"PRTE_MCA_prte_local_tmpdir_base"}, "not the daemons'"
     job = plan("true", distribution=distribution("openmpi"), network={"interface": "ib0"})
-    _, variables = mpirun.command(job, facts("/r", "10.0.0.4", "10.0.0.9"), "/f")
+    _, variables = started(job, facts("/r", "10.0.0.4", "10.0.0.9"))
     assert {value for name, value in variables.items() if "if_include" in name} == {"ib0"}, "the compute's own"
 
 
 def test_where_nodes_share_a_machine_each_daemon_has_files_of_its_own() -> None:
     job, here = plan("true", distribution=distribution("openmpi")), facts("/r", "127.0.0.1", "127.0.0.1")
-    daemons = [mpirun.of_daemon(job, here, node, f"/f{node}") for node in (0, 1)]
+    daemons = [daemon_variables(job, here, node) for node in (0, 1)]
     for name in ("OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"):
         assert [daemon[name] for daemon in daemons] == ["/f0", "/f1"]
 
@@ -145,11 +160,11 @@ def test_who_says_where_open_mpi_keeps_its_files_is_obeyed() -> None:
     there = facts("/r", "10.0.0.4", "10.0.0.9")
     for said, tmpdirs in (({}, {"PRTE_MCA_prte_remote_tmpdir_base"}), ({"PRTE_MCA_prte_tmpdir_base": "/s"}, set())):
         job = plan("true", distribution=distribution("openmpi"), environment=said)
-        assert {name for name in mpirun.of_daemon(job, there, 1, "/f") if "tmpdir" in name} == tmpdirs
+        assert {name for name in daemon_variables(job, there, 1) if "tmpdir" in name} == tmpdirs
 
 
 def test_open_mpi_5_starts_all_ranks_from_one_node_where_nodes_share_a_machine() -> None:
-    newest = mpirun.Launcher("openmpi", "/mpirun", "mpirun (Open MPI) 5.0.11")
+    newest = mpirun.Program("openmpi", "/mpirun", "mpirun (Open MPI) 5.0.11")
     older = newest._replace(version="mpirun (Open MPI) 4.1.4")
     assert not mpirun.can_span(newest, ["127.0.0.1"] * 2)
     assert mpirun.can_span(older, ["127.0.0.1"] * 2)

@@ -122,8 +122,8 @@ def test_who_does_not_join_is_named() -> None:
     loop, told, words = Loop(), [], []
     the_plan = plan("x", 3, ray(), rendezvous_timeout_s=0.05)
 
-    def failed(text: str, missing: list[int]) -> None:
-        words.append((text, missing))
+    def failed(why: ray_cluster.ClusterFailure, missing: list[int]) -> None:
+        words.append((*why, missing))
         loop.stop()
 
     assembly = ray_cluster.Assembly(
@@ -134,7 +134,8 @@ def test_who_does_not_join_is_named() -> None:
     assembly.joined(1)
     loop.run()
     assert told == [(None, "join")]
-    ((text, missing),) = words
+    ((kind, text, missing),) = words
+    assert kind == "ray_missing"
     assert text.startswith("no Ray cluster: 2 of 3 nodes joined within ")
     assert text.endswith(" s; missing: node 2 (there); see logs/node-2/ray.log")
     assert missing == [2]

@@ -1,0 +1,99 @@
+"""The processes that a node starts for the job: when each began, and how it ended."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from ..control.channel import Message
+from ..failures.collect import Autopsy
+from ..spec import paths
+from ..spec.facts import Facts
+from ..spec.ranks import Process
+from ..system import processes
+from .log_clock import LogClock
+from .membership import Membership
+
+
+class Child(NamedTuple):
+    """A process that runs: a rank, or (process None) a launcher, a cluster or what forks ranks."""
+
+    process: Optional[Process]
+    log: str
+    started: float
+
+
+class Children:
+    """Of one attempt. Tells node 0 of each rank that begins or ends."""
+
+    def __init__(self, member: Membership) -> None:
+        self._member = member
+        self._running: Dict[int, Child] = {}
+        self._clocks: Dict[int, LogClock] = {}
+        self._autopsy: Optional[Autopsy] = None
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def get(self, pid: int) -> Optional[Child]:
+        return self._running.get(pid)
+
+    def logs(self) -> List[str]:
+        return [child.log for child in self._running.values()]
+
+    def expect(self, facts: Facts) -> None:
+        """Note what the machine is like before processes start: what they die of is found by the difference."""
+        self._autopsy = Autopsy(self._member.plan, facts)
+
+    def began(self, pid: int, process: Optional[Process], log: str) -> None:
+        member = self._member
+        started = member.now()
+        self._running[pid] = Child(process, log, started)
+        if self._autopsy is not None:
+            self._autopsy.began(pid)
+        if process is None:
+            return
+        node, rank, attempt = member.node, process.rank, member.attempt
+        member.send("rank_started", t=started, node=node.rank, rank=rank, pid=pid)
+
+        def tell(what: str, when: float) -> None:
+            if member.attempt == attempt:
+                member.send(what, t=when + member.clock_offset(), node=node.rank, rank=rank)
+
+        place = (node.run_dir, node.rank, rank, attempt or 0)
+        self._clocks[pid] = LogClock(member.loop, log, paths.times(*place), paths.reports(*place), tell)
+
+    def take(self, pid: int) -> Optional[Child]:
+        """A child that has ended; None for another process, such as an adopted grandchild."""
+        if pid in self._clocks:
+            self._clocks.pop(pid).over()
+        return self._running.pop(pid, None)
+
+    def rank_ended(
+        self, pid: int, child: Child, status: int, is_stopping: bool, failed_at: Optional[float]
+    ) -> Optional[Message]:
+        """Tell node 0 how a rank ended; returns what it was told if the rank failed.
+
+        `is_stopping`: ranks are being ended. `failed_at`: since when, if because of a failure.
+        """
+        assert child.process is not None
+        member = self._member
+        code, signum = processes.exit_code(status)
+        message: Message = {
+            "t": member.now(), "node": member.node.rank, "rank": child.process.rank, "pid": pid, "exit_code": code,
+            "signal": signum, "stopped": is_stopping, "started": child.started, "host": member.host,
+        }  # fmt: skip
+        failed = bool(code) and not is_stopping
+        if failed:
+            message.update(self.last_words(pid, child.log, code, signum))
+        elif failed_at is not None and signum == signal.SIGTERM and self._autopsy is not None:
+            message.update(self._autopsy.before(failed_at, pid, child.log, code, signum))
+            if "failed_before" in message:
+                message["failed_before"] += member.clock_offset()
+        member.send("rank_ended", **message)
+        return message if failed else None
+
+    def last_words(self, pid: Optional[int], log: str, code: int, signum: Optional[int]) -> Dict[str, Any]:
+        """What a process wrote last, and what was measured of its death."""
+        assert self._autopsy is not None
+        return self._autopsy.of(pid, log, code, signum)

@@ -1,0 +1,116 @@
+"""A node as a member of its job: what it offers, and what it tells node 0."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+from .. import distributions
+from ..control.channel import Message
+from ..control.client import ControlClient
+from ..control.loop import Loop
+from ..control.server import HEARTBEAT_TIMEOUT_S
+from ..spec import mlflow_store, variables
+from ..spec import ranks as ranks_
+from ..system import infiniband, network, processes
+from .node import Node
+
+
+class Membership:
+    """Joins the control port, and sends. `attempt` is the job's present start; None until node 0 has named it."""
+
+    def __init__(self, plan: ranks_.Plan, node: Node, loop: Loop) -> None:
+        self.plan = plan
+        self.node = node
+        self.loop = loop
+        self.distribution = distributions.of(plan)
+        self.host = socket.gethostname()
+        self.inherited = {key: value for key, value in os.environ.items() if key not in variables.PRIVATE}
+        self.attempt: Optional[int] = None
+        self.joined = False
+        self.heartbeat: float = plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S)
+
+    def connect(
+        self,
+        addresses: Sequence[str],
+        ports: Sequence[int],
+        joined: Callable[[], None],
+        heard: Callable[[Message], None],
+        lost: Callable[[str], None],
+    ) -> None:
+        """Look for node 0. `joined` is called when it is found, `heard` with each message, `lost` at the end."""
+
+        def join() -> None:
+            self.joined = True
+            self.send(
+                "join", host=self.host, pid=os.getpid(), gpus=self.node.gpus, ports=self._ports(), cores=self.cores(),
+                infiniband=self._infiniband(),
+            )  # fmt: skip
+            joined()
+
+        self._client = ControlClient(
+            self.loop, addresses, ports, self.node.token, "node", self.node.rank, self.plan["rendezvous_timeout_s"],
+            join, heard, lost, self.say, self.heartbeat,
+        )  # fmt: skip
+
+    def ready(self) -> None:
+        """Tell node 0 that this node waits for another attempt."""
+        self.send("ready", ports=self._ports())
+
+    def send(self, kind: str, **facts: Any) -> None:
+        """Tell node 0, which ignores what it hears of an attempt that is over."""
+        message = {"type": kind, "restart": self.attempt}
+        message.update(facts)
+        self._client.send({key: value for key, value in message.items() if key != "restart" or value is not None})
+
+    def failed(self, code: int, message: str, **facts: Any) -> Message:
+        """Tell node 0 of a failure that is not the end of a rank; returns what it was told."""
+        record: Dict[str, Any] = {
+            "t": self.now(), "node": self.node.rank, "rank": None, "exit_code": code, "message": message,
+            "host": self.host,
+        }  # fmt: skip
+        record.update(facts)
+        self.send("failed", **record)
+        return record
+
+    def warn(self, text: str) -> None:
+        self.send("warning", message=text)
+
+    def say(self, text: str) -> None:
+        print("%s node %d: %s" % (time.strftime("%H:%M:%S"), self.node.rank, text), file=sys.stderr, flush=True)
+
+    def now(self) -> float:
+        """Node 0's time, in seconds since 1970."""
+        return self._client.now()
+
+    def clock_offset(self) -> float:
+        """The seconds by which node 0's clock is ahead of this machine's."""
+        return self._client.offset
+
+    def control_variables(self, address: str) -> Dict[str, str]:
+        """By which other processes find the control port; `address` is node 0's."""
+        assert self._client.reached is not None
+        return variables.control_variables(address, self._client.reached[1], self.node.token)
+
+    def cores(self) -> int:
+        """This node's share of the machine's cores."""
+        return max(1, processes.cores() // self.node.nodes_here)
+
+    def ranks(self) -> List[int]:
+        return [process.rank for process in ranks_.node_processes(self.plan, self.node.rank)]
+
+    def prepare_metrics(self) -> None:
+        """Make MLflow's folders for the ranks, while other nodes join."""
+        if mlflow_store.has_store(self.plan, self.inherited):
+            mlflow_store.prepare(self.plan, self.node.run_dir, self.ranks())
+
+    def _ports(self) -> List[int]:
+        """Free ports that this node offers."""
+        return network.free_ports(self.distribution.ports(self.node.rank))
+
+    def _infiniband(self) -> Optional[List[str]]:
+        """This node's usable devices; a node alone needs none."""
+        return infiniband.usable(self.plan.get("network") or {}) if self.plan["nodes"] > 1 else None

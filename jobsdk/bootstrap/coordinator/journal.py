@@ -1,0 +1,76 @@
+"""The events that node 0 writes to the run's stream: one method for each kind, with what readers find in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional
+
+from ..control.channel import Message
+from ..spec import events
+
+if TYPE_CHECKING:
+    from ..failures.report import Outcome
+    from ..spec.report import Cause, RankEnd, RestartSummary, RunReport
+    from .restarts import Decision
+
+_MOST_NAMED = 50  # missing nodes that an event names
+
+
+class Journal:
+    """Of one run. Times (`t`) are in seconds since 1970; where none is given, an event has the time of writing."""
+
+    def __init__(self, run_dir: str) -> None:
+        self._run_dir = run_dir
+
+    def waiting(self, text: str, missing: List[int]) -> None:
+        """Nodes are missing."""
+        self._note("waiting", message=text, missing=missing[:_MOST_NAMED])
+
+    def node_joined(self, node: int, message: Message) -> None:
+        self._note("node_joined", node=node, host=message["host"], pid=message["pid"])
+
+    def started(self, start: Message) -> None:
+        """All nodes were told to start."""
+        address, port = start["addresses"][0], start["ports"][0][0]
+        self._note("started", master_addr=address, master_port=port, restart=start["restart"])
+
+    def of_rank(self, message: Message) -> None:
+        """What a rank has done for the first time: `rank_started` (with its pid), `first_output`, `metric`."""
+        self._note(message["type"], **_chosen(message, "t", "node", "rank", "pid"))
+
+    def rank_ended(self, message: Message) -> None:
+        """`stopped` is there where the rank was ended by the job itself."""
+        stopped = {"stopped": True} if message.get("stopped") else {}
+        self._note("rank_ended", **_chosen(message, "t", "node", "rank", "exit_code", "signal"), **stopped)
+
+    def warning(self, text: str, node: Optional[int] = None) -> None:
+        self._note("warning", **({} if node is None else {"node": node}), message=text)
+
+    def failure(self, failure: RankEnd, words: str) -> None:
+        """Something has failed, which may be the root cause or follow from it."""
+        self._note("failure", t=failure["t"], node=failure.get("node"), rank=failure.get("rank"),
+                   exit_code=failure["exit_code"], message=words)  # fmt: skip
+
+    def stopping(self, reason: str, likely: Optional[str]) -> None:
+        """All nodes are told to stop; `likely` is what the report will most likely say."""
+        self._note("stopping", reason=reason, message=likely)
+
+    def restart(
+        self, attempt: int, cause: Cause, decision: Decision, summary: RestartSummary, handed_over: bool
+    ) -> None:
+        """The job starts again as `attempt`; `handed_over` where another bootstrap of node 0 does that."""
+        self._note("restart", restart=attempt, decision=decision.why, message=cause["message"], used=decision.used,
+                   delay=decision.delay, summary=summary, handed_over=handed_over)  # fmt: skip
+
+    def left(self, report: RunReport) -> None:
+        """Node 0 was taken away; the report is its last word unless the engine has another."""
+        self._note("left", report=report)
+
+    def ended(self, outcome: Outcome) -> None:
+        self._note("ended", status=outcome.status, exit_code=outcome.exit_code, message=outcome.message)
+
+    def _note(self, event: str, **facts: Any) -> None:
+        events.note(self._run_dir, event, **facts)
+
+
+def _chosen(message: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    return {key: message[key] for key in keys if key in message}
