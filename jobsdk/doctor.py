@@ -365,7 +365,7 @@ def plan_preflight(
     draft = Draft(job, name=job.name, resolve=lambda _: target)
     plan = draft.plan
     plan["preflight"] = {"token": os.urandom(32).hex(), "gpus": gpus, "bandwidth": bandwidth}
-    plan.update(rendezvous_timeout_s=_RENDEZVOUS_TIMEOUT_S)
+    plan["rendezvous_timeout_s"] = _RENDEZVOUS_TIMEOUT_S
     if "restarts" in plan:
         plan["restarts"] = {**plan["restarts"], "max": 0}
     return draft.submission()._replace(findings=())

@@ -22,13 +22,14 @@ from jobsdk.bootstrap.distributions import contract  # noqa: E402
 from jobsdk.bootstrap.failures import known_errors  # noqa: E402
 from jobsdk.bootstrap.spec import facts, ranks  # noqa: E402
 from jobsdk.bootstrap.spec import report as report_  # noqa: E402
+from jobsdk.bootstrap.spec.plan import Plan  # noqa: E402
 from jobsdk.compute.base import COMMON  # noqa: E402
 from jobsdk.job.command import CommandJob, command  # noqa: E402
 from jobsdk.job.distribution import DISTRIBUTIONS  # noqa: E402
 from jobsdk.job.identity import IDENTITY  # noqa: E402
 from jobsdk.job.schema import _UNTYPED, job_schema  # noqa: E402
 from jobsdk.job.services import SERVICE  # noqa: E402
-from jobsdk.planning.plan import Plan, make_plan  # noqa: E402
+from jobsdk.planning.plan import make_plan  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 _MADE = "<!-- Made by scripts/reference.py from the code: `make docs` writes it anew. -->"

@@ -12,7 +12,13 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = "jobsdk_bootstrap"
 _MAIN = "import sys\nfrom %s.main import main\nsys.exit(main(sys.argv[1:]))\n" % _PACKAGE
 #: What runs only where the package is installed, and types that only checkers read.
-_LEFT_OUT = {"__main__.py", "archive.py", os.path.join("transport", "ssh_files.py"), os.path.join("spec", "report.py")}
+_LEFT_OUT = {
+    "__main__.py",
+    "archive.py",
+    os.path.join("transport", "ssh_files.py"),
+    os.path.join("spec", "plan.py"),
+    os.path.join("spec", "report.py"),
+}
 #: What jobs bring for scripts to import, and where it is in the archive: see `arming`.
 _HELPERS = os.path.join(os.path.dirname(_HERE), "train")
 

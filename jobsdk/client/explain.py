@@ -17,9 +17,9 @@ from jobsdk.bootstrap.spec import ranks as ranks_
 from jobsdk.bootstrap.spec.secrets import MASK
 from jobsdk.bootstrap.system import infiniband
 from jobsdk.client.submission import Draft
-from jobsdk.planning.plan import Plan
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.job.command import CommandJob
 
 RUN_NAME, RUN_DIR = "<run name>", "<run folder>"

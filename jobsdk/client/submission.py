@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jobsdk import compute as computes
 from jobsdk.errors import ComputeError, ValidationError
@@ -12,10 +12,10 @@ from jobsdk.findings import Finding, in_order
 from jobsdk.planning import placement
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan, SecretParts
     from jobsdk.compute.base import Compute, Spec
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Layout
-    from jobsdk.planning.plan import Plan
 
 Resolve = Callable[[str | None], "Compute"]
 
@@ -27,7 +27,7 @@ class Submission(NamedTuple):
     job: CommandJob
     name: str
     plan: Plan
-    secrets: dict[str, Any]
+    secrets: SecretParts
     compute: Compute
     spec: Spec
     findings: tuple[Finding, ...]
@@ -101,7 +101,7 @@ class Draft:
         return [] if layout is None else self.job.located(one for one in layout.findings if one.is_error)
 
     @cached_property
-    def _sealed(self) -> tuple[Plan, dict[str, Any]]:
+    def _sealed(self) -> tuple[Plan, SecretParts]:
         from jobsdk.planning.plan import whole_plan
         from jobsdk.planning.secrets import seal
 

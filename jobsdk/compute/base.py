@@ -15,12 +15,12 @@ from jobsdk.errors import ComputeError
 from jobsdk.runs.refresh import Pace
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Catalogue, Machine
     from jobsdk.job.workers import Layout, NodeCapacity
     from jobsdk.planning.placement import Placement
-    from jobsdk.planning.plan import Plan
     from jobsdk.runs.folder import RunFolder
     from jobsdk.runs.logs import Sink, View
     from jobsdk.runs.state import State

@@ -11,8 +11,8 @@ from jobsdk.findings import Finding, nearest, show
 from jobsdk.job.distribution import RayDistribution
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.job.command import CommandJob
-    from jobsdk.planning.plan import Plan
 
 Path = tuple[str, ...]
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import NetworkPlan
     from jobsdk.job.machines import Machine
 
 #: The settings, with their meaning.
@@ -77,11 +78,11 @@ def _mistakes_in_variables(value: object) -> Iterator[str]:
             yield f"network.variables.{name} must be a text or a number, not {show(text)}"
 
 
-def planned(given: Mapping[str, Any] | None, machine: Machine | None) -> dict[str, Any]:
+def planned(given: Mapping[str, Any] | None, machine: Machine | None) -> NetworkPlan:
     """The `network` of a plan: what is given, and whether `machine` has InfiniBand. Empty where nothing is known."""
     from jobsdk.job.expressions import text_of
 
-    network = dict(given or {})
+    network = cast("NetworkPlan", dict(given or {}))
     if network.get("variables"):
         network["variables"] = {name: text_of(value) for name, value in network["variables"].items()}
     if machine is not None and "ib_devices" not in network:

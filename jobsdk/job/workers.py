@@ -274,7 +274,7 @@ def _needing(
         nodes,
         processes,
         gpus,
-        ranks.gpus_of({"gpus_per_process": gpus}, processes),
+        ranks.gpus_for(gpus, processes),
         _up(scaling.num_cpus_per_worker * processes),
         _up(memory * processes),
         {name: _up(amount * processes) for name, amount in custom.items() if not name.startswith("accelerator_type:")},

@@ -10,9 +10,9 @@ from jobsdk.bootstrap.spec import ranks
 from jobsdk.findings import Finding, Path, one_of
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.job.machines import Catalogue, Machine
     from jobsdk.job.scaling import ScalingConfig
-    from jobsdk.planning.plan import Plan
 
 
 def findings(

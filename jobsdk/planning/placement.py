@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Catalogue, Machine
     from jobsdk.job.workers import Layout
-    from jobsdk.planning.plan import Plan
 
 
 class Placement(NamedTuple):

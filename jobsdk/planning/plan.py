@@ -7,16 +7,17 @@ the paths in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from jobsdk.bootstrap.spec.plan import DataPlan, DistributionPlan, NetworkPlan, Plan
     from jobsdk.job.command import CommandJob
     from jobsdk.job.io import Input, Output
     from jobsdk.job.workers import Layout
 
-Plan = dict[str, Any]
+Default = TypeVar("Default", float, None)
 
 #: Seconds between SIGTERM and SIGKILL when a job is stopped; below the 30 s that Slurm and Kubernetes give.
 GRACE_S = 10.0
@@ -38,7 +39,7 @@ def whole_plan(
     *,
     name: str,
     preload: str | Sequence[str] | None = None,
-    network: Mapping[str, Any] | None = None,
+    network: NetworkPlan | None = None,
     layout: Layout | None = None,
 ) -> Plan:
     """The plan of `job` as the run `name`, with its secrets, which `planning.secrets` takes out. The job must be valid.
@@ -56,7 +57,7 @@ def whole_plan(
             layout = workers.lay_out(job)
         job = workers.applied(job, layout)
 
-    return {
+    plan: Plan = {
         "plan": 1,
         "run": name,
         "display_name": job.display_name or name,
@@ -72,7 +73,10 @@ def whole_plan(
         "outputs": {key: _data(job, value) for key, value in job.outputs.items()},
         "preload": _listed(preload if job.preload is None else job.preload),
         "gpus_per_process": job.resources.gpus_per_process,
-        **_limits(job),
+        "timeout_s": job.limits.timeout if job.limits else None,
+        "hang_timeout_s": _limit(job, "hang_timeout", None),
+        "grace_s": _limit(job, "grace_period", GRACE_S),
+        "rendezvous_timeout_s": _limit(job, "rendezvous_timeout", RENDEZVOUS_TIMEOUT_S),
         "heartbeat_s": HEARTBEAT_S,
         "restarts": {
             "max": job.max_restarts,
@@ -81,23 +85,16 @@ def whole_plan(
             "retry_on": _listed(job.retry_on),
             "never_retry_on": _listed(job.never_retry_on),
         },
-        **({"network": dict(network)} if network else {}),
     }
+    if network:
+        plan["network"] = network
+    return plan
 
 
-def _limits(job: CommandJob) -> dict[str, Any]:
-    limits = job.limits
-
-    def of(name: str, default: float | None) -> float | None:
-        value = getattr(limits, name, None)
-        return default if value is None else float(value)
-
-    return {
-        "timeout_s": limits.timeout if limits else None,
-        "hang_timeout_s": of("hang_timeout", None),
-        "grace_s": of("grace_period", GRACE_S),
-        "rendezvous_timeout_s": of("rendezvous_timeout", RENDEZVOUS_TIMEOUT_S),
-    }
+def _limit(job: CommandJob, name: str, default: Default) -> float | Default:
+    """One of the job's limits, in seconds."""
+    value = getattr(job.limits, name, None)
+    return default if value is None else float(value)
 
 
 def _listed(given: Any) -> list[Any]:
@@ -126,7 +123,7 @@ def _command(job: CommandJob) -> list[Any]:
     return parts
 
 
-def _data(job: CommandJob, value: Input | Output) -> dict[str, Any]:
+def _data(job: CommandJob, value: Input | Output) -> DataPlan:
     """An input or output that is a file, a folder or a URI. Local paths become absolute."""
     from jobsdk.job.io import is_local
 
@@ -136,7 +133,7 @@ def _data(job: CommandJob, value: Input | Output) -> dict[str, Any]:
     return {"type": value.type or "uri_folder", "mode": value.mode, "uri": path}
 
 
-def _distribution(job: CommandJob) -> dict[str, Any]:
+def _distribution(job: CommandJob) -> DistributionPlan:
     """What the environment contract needs to know. Without a distribution every node runs the command once."""
     from jobsdk.job.distribution import DeepSpeedDistribution, RayDistribution, TensorFlowDistribution
 
@@ -153,17 +150,16 @@ def _distribution(job: CommandJob) -> dict[str, Any]:
         }
     if isinstance(distribution, RayDistribution):
         given = {name: getattr(distribution, name) for name in RayDistribution._fields if name != "type"}
-        return {
-            "type": "ray", "processes": 1, "launcher": "direct",
-            **{name: value for name, value in given.items() if value is not None},
-        }  # fmt: skip
-    planned = {
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return cast("DistributionPlan", {"type": "ray", "processes": 1, "launcher": "direct", **chosen})
+    planned: DistributionPlan = {
         "type": distribution.type,
         "processes": distribution.process_count_per_instance or 1,
         "launcher": getattr(distribution, "launcher", None) or "direct",
     }
     if isinstance(distribution, DeepSpeedDistribution):
-        for name in ("config", "autotuning"):
-            if getattr(distribution, name) is not None:
-                planned[name] = getattr(distribution, name)
+        if distribution.config is not None:
+            planned["config"] = distribution.config
+        if distribution.autotuning is not None:
+            planned["autotuning"] = distribution.autotuning
     return planned

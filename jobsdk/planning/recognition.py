@@ -14,18 +14,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from operator import sub
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jobsdk.bootstrap.failures.tracebacks import plain
 from jobsdk.bootstrap.spec import plan_file, secrets
 from jobsdk.home import locked
 from jobsdk.runs.folder import RunFolder
 
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import SecretParts
+
 _MARKS, _KEY = "secret-marks.json", "secret-marks.key"
 _KEY_BYTES = 32
 
 
-def keep_marks(run: RunFolder, hidden: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+def keep_marks(run: RunFolder, hidden: SecretParts, environ: Mapping[str, str]) -> None:
     """Keep the marks of the secrets that `hidden`, what a plan leaves out, and the environment `environ` hold."""
     forms = {form for one in secrets.redactor(hidden, environ).forms for form in _as_shown(one)}
     hashing = _Hashing(_make_key(run) if forms else b"")

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jobsdk.bootstrap.spec import paths, secrets
 from jobsdk.job import secret_rules
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import DataPlan, Plan, SecretParts
     from jobsdk.job.command import CommandJob
 
 
-def seal(plan: dict[str, Any], job: CommandJob) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The plan without secrets, and what was taken out of it: part -> its true content.
+def seal(plan: Plan, job: CommandJob) -> tuple[Plan, SecretParts]:
+    """The plan without secrets, and what was taken out of it.
 
     `secrets` of the plan names the secret variables, `sealed` the parts that are not true in it.
     """
     names, values = secret_rules.names(job), secret_rules.values(job)
-    redactor = secrets.Redactor(values)
+    whole: dict[str, Any] = {**plan}
     variables = plan["environment"]
     taken: dict[str, Any] = {"environment": {name: variables[name] for name in names if name in variables}}
-    public = {**plan, "environment": {name: value for name, value in variables.items() if name not in names}}
-    for part, content in _without(plan, redactor).items():
-        if content != plan[part]:
-            public[part], taken[part] = content, plan[part]
+    public = {**whole, "environment": {name: value for name, value in variables.items() if name not in names}}
+    for part, content in _without(plan, secrets.Redactor(values)).items():
+        if content != whole[part]:
+            public[part], taken[part] = content, whole[part]
     sealed = sorted(part for part in taken if part != "environment" or names)
     if not sealed:
-        return plan | {"secrets": [], "sealed": []}, {}
-    return {**public, "secrets": names, "sealed": sealed}, {**taken, "secret_values": values}
+        return {**plan, "secrets": [], "sealed": []}, {}
+    public.update(secrets=names, sealed=sealed)
+    return cast("Plan", public), cast("SecretParts", {**taken, "secret_values": values})
 
 
-def complete(parts: dict[str, Any], names: list[str], environ: Mapping[str, str]) -> dict[str, Any]:
+def complete(parts: SecretParts, names: list[str], environ: Mapping[str, str]) -> SecretParts:
     """What `seal` took out of a plan, with the secrets `names` that the job leaves to the submitter's environment.
 
     Raises JobsdkError if one is not set there.
@@ -52,10 +54,10 @@ def complete(parts: dict[str, Any], names: list[str], environ: Mapping[str, str]
     return {**parts, "environment": {**given, **found}, "secret_values": secret_values}
 
 
-def _without(plan: dict[str, Any], redactor: secrets.Redactor) -> dict[str, Any]:
+def _without(plan: Plan, redactor: secrets.Redactor) -> dict[str, Any]:
     """The parts of a plan that hold text of the user's, redacted; paths of this machine stay, they are opened."""
 
-    def data(given: dict[str, Any]) -> dict[str, Any]:
+    def data(given: DataPlan) -> DataPlan:
         if "literal" in given:
             return {"literal": redactor.text(given["literal"])}
         uri = given["uri"]
@@ -65,8 +67,10 @@ def _without(plan: dict[str, Any], redactor: secrets.Redactor) -> dict[str, Any]
     if isinstance(distribution.get("config"), dict):
         distribution = {**distribution, "config": redactor.data(distribution["config"])}
     return {
-        **{part: redactor.data(plan[part]) for part in ("display_name", "experiment")},
+        "display_name": redactor.data(plan["display_name"]),
+        "experiment": redactor.data(plan["experiment"]),
         "command": [redactor.text(piece) if isinstance(piece, str) else piece for piece in plan["command"]],
-        **{part: {name: data(given) for name, given in plan[part].items()} for part in ("inputs", "outputs")},
+        "inputs": {name: data(given) for name, given in plan["inputs"].items()},
+        "outputs": {name: data(given) for name, given in plan["outputs"].items()},
         "distribution": distribution,
     }

@@ -23,6 +23,7 @@ from jobsdk.runs.refresh import Pace, Refresh
 from jobsdk.runs.state import EventReader, State
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.bootstrap.spec.report import RunReport
 
 _LEFT_OUT = "left-out.json"  # by output: what of it is not here
@@ -144,8 +145,8 @@ class RunFolder:
             self.write_json("run.json", facts)
         return facts
 
-    def plan(self) -> dict[str, Any]:
-        return self.read_json("plan.json")
+    def plan(self) -> Plan:
+        return cast("Plan", self.read_json("plan.json"))
 
     def report(self) -> RunReport:
         """report.json; empty before the run's end."""
@@ -164,9 +165,8 @@ class RunFolder:
         plan, folder = self.plan(), folder or str(self.path)
         paths: dict[str, str] = {}
         for name, given in plan.get("outputs", {}).items():
-            uri = given["uri"]
-            here = uri is not None and not layout.is_remote(uri)
-            paths[name] = uri if here else layout.output_path(plan, name, folder)
+            uri, own = given["uri"], layout.output_path(plan, name, folder)
+            paths[name] = own if uri is None or layout.is_remote(uri) else uri
         return paths
 
     # -- its state -------------------------------------------------------------------------------------------

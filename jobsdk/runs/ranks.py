@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap.spec import ranks
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
 
 #: In the order of how bad they are, each with its meaning.
 STATES: Mapping[str, str] = {
@@ -35,8 +38,8 @@ class RankState(NamedTuple):
 class Ranks:
     """Feed it events in their order; `states()` is what they say so far."""
 
-    def __init__(self, plan: Mapping[str, Any]) -> None:
-        self._processes = list(ranks.processes(dict(plan))) if plan else []
+    def __init__(self, plan: Plan) -> None:
+        self._processes = list(ranks.processes(plan)) if plan else []
         self._hosts: dict[int, str] = {}
         self._pids: dict[int, int] = {}
         self._ends: dict[int, tuple[int, int | None, bool]] = {}

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobsdk import __version__
 from jobsdk.bootstrap.spec import paths
@@ -22,6 +22,9 @@ from jobsdk.views import charts
 from jobsdk.views.grid import badge, grid
 from jobsdk.views.markup import STYLE, Markup, facts, joined, masked, tag, text
 from jobsdk.views.watched import last_line, last_lines
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _LOGS = 40  # ranks whose logs are taken along
@@ -143,7 +146,7 @@ def _logs(run: Run, states: Sequence[RankState], log: Callable[[RankState], str]
         yield tag("p", f"and {len(order) - _LOGS} more ranks, whose logs are in {run.folder.logs}", class_="dim")
 
 
-def _job(run: Run, plan: dict[str, Any]) -> Iterator[Markup]:
+def _job(run: Run, plan: Plan) -> Iterator[Markup]:
     job = run.folder.path / "job.yml"
     if job.exists():
         yield tag("details", tag("summary", "job.yml"), tag("pre", job.read_text("utf-8", "replace")))

@@ -21,10 +21,11 @@ from jobsdk import (
     command,
 )
 from jobsdk.bootstrap.agent import azureml_node
+from jobsdk.bootstrap.spec.plan import Plan
 from jobsdk.compute.azureml import translation
 from jobsdk.compute.shipping import parcel
 from jobsdk.job.command import CommandJob
-from jobsdk.planning.plan import Plan, make_plan, whole_plan
+from jobsdk.planning.plan import make_plan, whole_plan
 from jobsdk.planning.secrets import complete, seal
 
 BOOTSTRAP = {"launcher": "bootstrap"}

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from jobsdk import PyTorchDistribution, TensorFlowDistribution, command
 from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.spec.plan import Plan
 from jobsdk.compute.azureml import verdict
-from jobsdk.planning.plan import Plan, make_plan
+from jobsdk.planning.plan import make_plan
 from jobsdk.runs.card import render
 from jobsdk.runs.folder import RunFolder
 

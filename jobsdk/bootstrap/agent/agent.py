@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Optional
 
 from ..control.channel import Message
 from ..control.loop import Loop
@@ -20,11 +20,14 @@ from .node import Node
 from .requests import Requests
 from .supervisor_link import Lifeline
 
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
+
 
 class NodeAgent:
     """The life of one node, from joining to the job's end. `run()` returns the job's exit code."""
 
-    def __init__(self, plan: Dict[str, Any], node: Node) -> None:
+    def __init__(self, plan: Plan, node: Node) -> None:
         self._plan = plan
         self._node = node
         self._loop = Loop()
@@ -148,7 +151,7 @@ class NodeAgent:
             self._job_ended(128 + signal.SIGINT)
 
 
-def run(plan: Dict[str, Any], node: Node) -> int:
+def run(plan: Plan, node: Node) -> int:
     """Run one node to the job's end; returns the job's exit code."""
     try:
         os.chdir(node.working_dir)

@@ -13,11 +13,14 @@ import os
 import shutil
 import sys
 import zlib
-from typing import Any, Dict, Mapping, MutableMapping, Optional
+from typing import TYPE_CHECKING, Mapping, MutableMapping, Optional, cast
 
 from ..detect import azureml
 from ..detect.place import NotDetected
 from ..spec import variables
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 #: The job's plan in the environment: base64 of zlib of its JSON.
 PLAN = "JOBSDK_PLAN"
@@ -27,12 +30,12 @@ INPUT, OUTPUT = "JOBSDK_PATH_INPUT_", "JOBSDK_PATH_OUTPUT_"
 _WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
 
 
-def packed(plan: Mapping[str, Any]) -> str:
+def packed(plan: Plan) -> str:
     """A plan as the value of the variable PLAN."""
     return base64.b64encode(zlib.compress(json.dumps(plan, separators=(",", ":")).encode(), 9)).decode()
 
 
-def unpacked(text: str) -> Dict[str, Any]:
+def unpacked(text: str) -> Plan:
     """The reverse. Raises ValueError."""
     try:
         plan = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
@@ -40,10 +43,10 @@ def unpacked(text: str) -> Dict[str, Any]:
         raise ValueError("%s is not what jobsdk has sent with the job" % PLAN) from None
     if not isinstance(plan, dict):
         raise ValueError("%s is not what jobsdk has sent with the job" % PLAN)
-    return plan
+    return cast("Plan", plan)
 
 
-def take_plan(environment: MutableMapping[str, str]) -> Dict[str, Any]:
+def take_plan(environment: MutableMapping[str, str]) -> Plan:
     """The plan, with the inputs and outputs where Azure ML has put them; its variables are taken away, so that no rank
     sees them. Raises ValueError."""
     if PLAN not in environment:

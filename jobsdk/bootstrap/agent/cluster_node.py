@@ -11,14 +11,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import Optional, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple
 
 from ..detect import place as place_
 from ..detect import registry
-from ..spec import events, plan_file, ranks, variables
+from ..spec import events, plan_file, variables
 from ..system import private, processes
 from . import agent, code, resume, staging
 from .node import Node
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 _WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
 
@@ -73,7 +76,7 @@ def _run(run_dir: str) -> int:
         staging.remove_io_dir(io_dir, run_dir)
 
 
-def _prepare(plan: ranks.Plan, run_dir: str, rank: int) -> Tuple[str, Optional[str]]:
+def _prepare(plan: Plan, run_dir: str, rank: int) -> Tuple[str, Optional[str]]:
     """The working directory, and why nothing can be started here."""
 
     def tell(event: str, **facts: object) -> None:

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from .. import launchers
 from ..control.channel import Message
@@ -23,13 +23,16 @@ from ..system import private, processes
 from .facts import facts_of
 from .log_clock import LogClock
 
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
+
 _JOIN_TIMEOUT_S = 60.0  # seconds; the control port is up before the launcher starts
 
 
 class LaunchedRank:
     """`run()` returns the exit code of the user's command, so that the launcher sees the truth too."""
 
-    def __init__(self, plan: Dict[str, Any], rank: int, size: int) -> None:
+    def __init__(self, plan: Plan, rank: int, size: int) -> None:
         self._plan = plan
         self._size = size
         self._loop = Loop()

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from .. import distributions
 from ..control.channel import Message
@@ -18,11 +18,14 @@ from ..spec import ranks as ranks_
 from ..system import infiniband, network, processes
 from .node import Node
 
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
+
 
 class Membership:
     """Joins the control port, and sends. `attempt` is the job's present start; None until node 0 has named it."""
 
-    def __init__(self, plan: ranks_.Plan, node: Node, loop: Loop) -> None:
+    def __init__(self, plan: Plan, node: Node, loop: Loop) -> None:
         self.plan = plan
         self.node = node
         self.loop = loop

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from ..control.loop import Loop
 from ..spec import events
-from ..spec.ranks import Plan
 
 if TYPE_CHECKING:
     from ..coordinator.coordinator import Coordinator
     from ..hangs.query import Answer
+    from ..spec.plan import Plan
 
 _EVERY_S = 0.5  # seconds between two looks
 _STACKS = "stacks-"

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
 from ..coordinator import restarts
 from ..failures import fallback_report
-from ..spec import events, exit_codes, ranks
+from ..spec import events, exit_codes
 
 if TYPE_CHECKING:
+    from ..spec.plan import Plan
     from ..spec.report import Cause
 
 
@@ -20,7 +21,7 @@ class Standing(NamedTuple):
     used: Optional[List[int]]
 
 
-def standing(run_dir: str, plan: ranks.Plan, starts: int) -> Optional[Standing]:
+def standing(run_dir: str, plan: Plan, starts: int) -> Optional[Standing]:
     """For node 0 of the start after the engine has started the job again `starts` times; None if the job is over.
 
     A start that node 0 handed over when it was taken away has been decided on by then; so has one for which it was

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from .. import distributions
 from ..spec import events, paths
 from ..system import private
+
+if TYPE_CHECKING:
+    from ..spec.plan import DataPlan, Plan
 
 Tell = Callable[..., None]
 
@@ -37,7 +40,7 @@ def remove_io_dir(io_dir: str, run_dir: str) -> None:
             pass
 
 
-def stage(plan: Dict[str, Any], run_dir: str, cache: str, tell: Tell) -> None:
+def stage(plan: Plan, run_dir: str, cache: str, tell: Tell) -> None:
     """Link local inputs, download `http(s)` ones (kept in `cache`), make the outputs' folders.
 
     `tell(event, **facts)` hears of each input and of what is worth a warning. Raises StagingError.
@@ -45,12 +48,13 @@ def stage(plan: Dict[str, Any], run_dir: str, cache: str, tell: Tell) -> None:
     os.makedirs(run_dir + "/inputs", exist_ok=True)
     for name, given in plan["inputs"].items():
         if "literal" not in given:
-            _stage_input(name, given, paths.input_value(plan, name, run_dir), run_dir, cache, tell)
-            tell("input_staged", name=name, uri=_shown(given["uri"]))
-    for name, given in plan["outputs"].items():
-        if "at" in given:
+            uri = str(given["uri"])
+            _stage_input(name, given, uri, paths.input_value(plan, name, run_dir), run_dir, cache, tell)
+            tell("input_staged", name=name, uri=_shown(uri))
+    for name, output in plan["outputs"].items():
+        if "at" in output:
             continue  # the engine sees to it
-        _prepare_output(name, given, paths.output_path(plan, name, run_dir), run_dir)
+        _prepare_output(name, output, paths.output_path(plan, name, run_dir), run_dir)
     os.makedirs(run_dir + "/outputs/default", exist_ok=True)
     for path, content in distributions.of(plan).files(run_dir).items():
         mask = os.umask(0o077)  # trackers' keys may stand in it
@@ -60,15 +64,15 @@ def stage(plan: Dict[str, Any], run_dir: str, cache: str, tell: Tell) -> None:
             os.umask(mask)
 
 
-def _stage_input(name: str, given: Dict[str, Any], value: str, run_dir: str, cache: str, tell: Tell) -> None:
-    uri, folder = given["uri"], paths.input_folder(name, run_dir)
+def _stage_input(name: str, given: DataPlan, uri: str, value: str, run_dir: str, cache: str, tell: Tell) -> None:
+    folder = paths.input_folder(name, run_dir)
     if uri.startswith(("http://", "https://")):
         from . import download
 
         try:
             uri, warning = download.fetch(uri, cache)
         except download.DownloadError as error:
-            raise StagingError("input %s: cannot download %s: %s" % (name, _shown(given["uri"]), error)) from error
+            raise StagingError("input %s: cannot download %s: %s" % (name, _shown(str(given["uri"])), error)) from error
         if warning:
             tell("warning", message="input %s: %s" % (name, _shown(warning)))
         if value == folder:  # not declared a file: a folder that holds what the URL gave
@@ -92,7 +96,7 @@ def _shown(text: str) -> str:
     return secrets.redacted(text)
 
 
-def _prepare_output(name: str, given: Dict[str, Any], path: str, run_dir: str) -> None:
+def _prepare_output(name: str, given: DataPlan, path: str, run_dir: str) -> None:
     target: Optional[str] = given["uri"]
     if target is not None and paths.is_remote(target):
         target = None  # stays in the run's folder; the compute has said so

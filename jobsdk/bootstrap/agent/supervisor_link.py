@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Callable, Optional
 
 from ..control.loop import Loop
 from ..control.server import Pulse
-from ..spec.ranks import Plan
 from .requests import answer_stacks
 
 if TYPE_CHECKING:
     from ..coordinator.coordinator import Coordinator
+    from ..spec.plan import Plan
 
 
 class Lifeline:

@@ -9,7 +9,7 @@ from ..spec import exit_codes
 
 if TYPE_CHECKING:
     from ..hangs.query import Answer
-    from ..spec.ranks import Plan
+    from ..spec.plan import Plan
     from ..spec.report import RankEnd
 
 #: Seconds between the first failure and the end of all: failures that caused it, or that it caused, show themselves.
@@ -52,7 +52,7 @@ def hang(plan: Plan, answer: Answer) -> RankEnd:
     from ..hangs import query
 
     where = query.grouped(answer)
-    text = "no rank wrote output or used the processor for %g s" % plan["hang_timeout_s"]
+    text = "no rank wrote output or used the processor for %g s" % (plan["hang_timeout_s"] or 0)
     if where:
         text += ": " + "; ".join(where[:3])
     return unreported("hang", text, None, exit_code=exit_codes.TIMED_OUT, stacks=where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence
 
 from .. import distributions, launchers
 from ..control.loop import Loop
@@ -22,6 +22,7 @@ from .shells import Shells
 from .verdict import Judge
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from ..spec.plan import Plan
     from ..spec.report import Cause, RankEnd
     from .restarts import Decision
 
@@ -52,7 +53,7 @@ class Coordinator:
     def __init__(
         self,
         loop: Loop,
-        plan: Dict[str, Any],
+        plan: Plan,
         listener: socket.socket,
         settings: Settings,
         ended: Callable[[int], None],

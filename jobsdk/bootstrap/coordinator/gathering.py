@@ -8,12 +8,12 @@ from ..control.channel import Message
 from ..control.loop import Loop
 from ..control.rendezvous import Rendezvous
 from ..spec import events
-from ..spec.ranks import Plan
 from . import blame
 from .journal import Journal
 from .members import Members
 
 if TYPE_CHECKING:
+    from ..spec.plan import Plan
     from ..spec.report import RankEnd
 
 _MOST_ASKED = 10  # bootstraps that are asked for in a row, without a start between

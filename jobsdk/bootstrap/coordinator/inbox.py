@@ -9,10 +9,10 @@ from .. import distributions
 from ..control.channel import Message
 from ..control.server import Peer
 from ..spec import ranks
-from ..spec.ranks import Plan
 from .journal import Journal
 
 if TYPE_CHECKING:
+    from ..spec.plan import Plan
     from ..spec.report import RankEnd
     from .coordinator import Coordinator
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ..control.channel import Message
 from ..control.server import ControlServer, Peer
-from ..spec.ranks import Plan
 from ..system import infiniband, network
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 
 class Members:

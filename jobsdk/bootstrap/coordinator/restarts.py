@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence, Union, cast
 
 if TYPE_CHECKING:
+    from ..spec.plan import Plan
     from ..spec.report import Cause, RestartSummary
 
 Rule = Union[int, str]  # an exit code, a class of failures, or a pattern for the output
@@ -33,7 +34,7 @@ class Decision(NamedTuple):
     used: Used
 
 
-def decide(plan: Mapping[str, Any], cause: Cause, matched: Sequence[str], used: Used) -> Decision:
+def decide(plan: Plan, cause: Cause, matched: Sequence[str], used: Used) -> Decision:
     """What to do about a failure. `matched` are the patterns of the job's rules that the failed ranks' output has."""
     rules = plan["restarts"]
     if cause["class"] == "port_in_use" and cause.get("port_is_ours") and used.ports < _PORT_RETRIES:

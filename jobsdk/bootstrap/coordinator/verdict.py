@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence
 
 from ..spec import events
 from .attempt import Attempt
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..failures.report import Outcome
+    from ..spec.plan import Plan
     from ..spec.report import Cause, RankEnd, RestartSummary, RunReport
     from ..spec.secrets import Redactor
     from .restarts import Decision
@@ -29,7 +30,7 @@ class Judge:
     `restart` says how often the job was started before this process was, `used` (restarts.Used) what was used by then.
     """
 
-    def __init__(self, plan: Dict[str, Any], run_dir: str, restart: int, used: Optional[Sequence[int]]) -> None:
+    def __init__(self, plan: Plan, run_dir: str, restart: int, used: Optional[Sequence[int]]) -> None:
         self._plan = plan
         self._used = used
         self._secrets: Optional[Redactor] = None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from ..spec.ranks import Plan
 from .base import Distribution
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 _CLASSES = {
     "none": "NoDistribution", "pytorch": "PyTorch", "tensorflow": "TensorFlow", "mpi": "Mpi", "deepspeed": "DeepSpeed",

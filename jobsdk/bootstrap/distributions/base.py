@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from ..spec import paths, ranks
 from ..spec.facts import Facts
 from ..system import infiniband
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 
 class Distribution:
@@ -25,9 +28,14 @@ class Distribution:
     #: Whether processes load an MPI library.
     uses_mpi = False
 
-    def __init__(self, plan: ranks.Plan) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.settings: Dict[str, Any] = plan["distribution"]
+        self.settings = plan["distribution"]
+
+    @property
+    def interface(self) -> Optional[str]:
+        """The interface that the compute names for TCP."""
+        return (self.plan.get("network") or {}).get("interface")
 
     # -- nodes ---------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,15 @@ superset of what Azure ML and torchrun set; where a name comes from elsewhere, t
 from __future__ import annotations
 
 import os
-from typing import Dict
+from typing import TYPE_CHECKING, Dict
 
 from ..spec import mlflow_store, paths
 from ..spec.facts import Facts
-from ..spec.ranks import Plan, Process, has_shell, node_processes, sharers, world_size
+from ..spec.ranks import Process, has_shell, node_processes, sharers, world_size
 from . import of
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 #: Variables that say which process this is; a job may not set them itself.
 IDENTITY = frozenset(

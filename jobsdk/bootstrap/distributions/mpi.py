@@ -6,7 +6,6 @@ from typing import Dict
 
 from ..spec import ranks
 from ..spec.facts import Facts, endpoint
-from ..system import infiniband
 from .base import Distribution
 
 
@@ -35,7 +34,7 @@ class Mpi(Distribution):
             return {}
         from . import open_mpi
 
-        given, interface = facts.inherited, infiniband.interface(self.plan)
+        given, interface = facts.inherited, self.interface
         settings = open_mpi.settings(facts.addresses, {**given, **self.plan["environment"]}, interface)
         chosen = dict(open_mpi.ROOT, **settings)
         return {name: value for name, value in chosen.items() if name not in given}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from ..spec import facts as facts_
 from ..spec import ranks
 from .base import Distribution
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 #: Of the ports that node 0 offers: the head's, the dashboard's, and that of the server for Ray's clients. The first of
 #: all is MASTER_PORT.
@@ -32,7 +35,7 @@ class Ray(Distribution):
         return ranks.has_cluster(self.plan) and 0 in ends and ends[0]["exit_code"] == 0
 
 
-def variables(plan: Mapping[str, Any], facts: facts_.Facts) -> Dict[str, str]:
+def variables(plan: Plan, facts: facts_.Facts) -> Dict[str, str]:
     """By which Ray finds the cluster, and is let in: for the command, and for Ray's own processes."""
     if not ranks.has_cluster(plan):
         return {"RAY_ADDRESS": plan["distribution"]["address"]}
@@ -54,7 +57,7 @@ def _address(address: str, node_rank: int) -> str:
     return "127.0.%d.%d" % (1 + node_rank // 254, 1 + node_rank % 254)
 
 
-def folder(plan: Mapping[str, Any], token: bytes, inherited: Mapping[str, str]) -> str:
+def folder(plan: Plan, token: bytes, inherited: Mapping[str, str]) -> str:
     """Where the nodes keep Ray's files: the same path on each, which nobody else knows before it is there."""
     place = plan["environment"].get("RAY_TMPDIR") or inherited.get("RAY_TMPDIR") or "/tmp"  # nosec B108 # a 0700 folder in it
     return "%s/ray-%s" % (place.rstrip("/"), _derived(token, "folder")[:8])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from ..spec import ranks
 from ..spec.facts import Facts, endpoint
 from .base import Distribution
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 
 class TensorFlow(Distribution):
     kind = "tensorflow"
     has_roles = True
 
-    def __init__(self, plan: ranks.Plan) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self._cluster: Optional[str] = None
 

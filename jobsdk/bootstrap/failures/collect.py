@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from ..spec import facts as facts_
 from . import evidence, patterns, tracebacks
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 
 class Autopsy:
     """Made before the processes start; `began` for each that has; `of` once one has failed."""
 
-    def __init__(self, plan: Mapping[str, Any], facts: facts_.Facts) -> None:
+    def __init__(self, plan: Plan, facts: facts_.Facts) -> None:
         self._plan = plan
         self._facts = facts
         self._watch = evidence.Watch([facts.run_dir, os.getcwd(), facts.inherited.get("TMPDIR", "/tmp")])  # nosec B108 # only looked at

@@ -8,16 +8,17 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Mapping, Optional, cast
 
-from ..spec import events, exit_codes, mlflow_store, plan_file, ranks, secrets
+from ..spec import events, exit_codes, mlflow_store, plan_file, secrets
 from . import report
 
 if TYPE_CHECKING:
+    from ..spec.plan import Plan
     from ..spec.report import RankEnd, RunReport
 
 
 def write_end(
     run_dir: str,
-    plan: ranks.Plan,
+    plan: Plan,
     status: str,
     code: int,
     message: str,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-from typing import Any, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, List, Sequence
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 _TAIL = 1 << 20  # bytes of a log in which patterns are looked for
 
@@ -13,13 +16,13 @@ _TAIL = 1 << 20  # bytes of a log in which patterns are looked for
 _LINE = 4096  # characters of a line
 
 
-def patterns(plan: Mapping[str, Any]) -> List[str]:
+def patterns(plan: Plan) -> List[str]:
     """Those rules of the job that can be found in an output."""
     rules = plan["restarts"]
     return [rule for rule in [*rules["retry_on"], *rules["never_retry_on"]] if isinstance(rule, str)]
 
 
-def matches(plan: Mapping[str, Any], log: str) -> List[str]:
+def matches(plan: Plan, log: str) -> List[str]:
     """The job's patterns that are found in the last megabyte of a log."""
     wanted = patterns(plan) if plan["restarts"]["max"] else []
     if not wanted:

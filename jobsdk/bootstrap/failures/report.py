@@ -10,6 +10,7 @@ from ..spec.text import ranges
 from . import classify, tracebacks
 
 if TYPE_CHECKING:
+    from ..spec.plan import Plan
     from ..spec.report import Cause, Evidence, Others, RankEnd, RankRecord, RestartSummary, RunReport
 
 #: The states of a failure that is no fault of the command, by the class of the cause.
@@ -33,9 +34,7 @@ class Outcome(NamedTuple):
     cause: Optional[Cause]
 
 
-def outcome(
-    plan: ranks.Plan, reason: Optional[str], ends: Mapping[int, RankEnd], failures: Sequence[RankEnd]
-) -> Outcome:
+def outcome(plan: Plan, reason: Optional[str], ends: Mapping[int, RankEnd], failures: Sequence[RankEnd]) -> Outcome:
     """`reason` is why all were stopped, `ends` the end of each rank, `failures` what went wrong, in any order."""
     if reason == "cancelled":
         return Outcome("Canceled", exit_codes.CANCELED, "cancelled on request", None)
@@ -52,7 +51,7 @@ def outcome(
     return Outcome("Completed", 0, "%s ended with code 0" % who, None)
 
 
-def timed_out(plan: ranks.Plan) -> RankEnd:
+def timed_out(plan: Plan) -> RankEnd:
     """The failure of a job that has used up its time."""
     text = "the job was stopped after limits.timeout = %s s" % plan["timeout_s"]
     return {"class": "timeout", "message": text, "exit_code": exit_codes.TIMED_OUT, "t": 0.0}
@@ -62,7 +61,7 @@ def _succeeded(end: Optional[RankEnd], reason: Optional[str]) -> bool:
     return end is not None and (end["exit_code"] == 0 or (reason == "complete" and end["stopped"]))
 
 
-def _failed(plan: ranks.Plan, failures: Sequence[RankEnd], ends: Mapping[int, RankEnd]) -> Outcome:
+def _failed(plan: Plan, failures: Sequence[RankEnd], ends: Mapping[int, RankEnd]) -> Outcome:
     first = min(failures, key=classify.likelihood)
     cause = judged(plan, first)
     cause["ranks"] = sorted(
@@ -83,7 +82,7 @@ def _blame(cause: Cause, done: Sequence[int]) -> None:
     cause["advice"] = "%s left while others needed it: all must make the same collective calls, equally often" % who
 
 
-def judged(plan: ranks.Plan, record: RankEnd) -> Cause:
+def judged(plan: Plan, record: RankEnd) -> Cause:
     """A failure as the report has it: its class, in words, with advice."""
     verdict = classify.judge(record)
     keys = ("node", "rank", "pid", "host", "exit_code", "signal", "traceback", "error", "last_lines", "stacks")
@@ -110,7 +109,7 @@ def judged(plan: ranks.Plan, record: RankEnd) -> Cause:
     return cause
 
 
-def role_of(plan: ranks.Plan, rank: Optional[int]) -> Optional[Tuple[str, int]]:
+def role_of(plan: Plan, rank: Optional[int]) -> Optional[Tuple[str, int]]:
     """A rank's role and its number in it."""
     if rank is None:
         return None
@@ -119,7 +118,7 @@ def role_of(plan: ranks.Plan, rank: Optional[int]) -> Optional[Tuple[str, int]]:
     return next(((one.role, one.role_index) for one in ranks.processes(plan) if one.rank == rank), None)
 
 
-def name_of(plan: ranks.Plan, record: Mapping[str, Any]) -> str:
+def name_of(plan: Plan, record: Mapping[str, Any]) -> str:
     """`rank 3 on node 1`, with the role where there are several; or the node, or the job."""
     rank, node = record.get("rank"), record.get("node")
     if rank is None:
@@ -129,7 +128,7 @@ def name_of(plan: ranks.Plan, record: Mapping[str, Any]) -> str:
     return "rank %d%s on node %d" % (rank, shown, node if node is not None else 0)
 
 
-def others(plan: ranks.Plan, cause: Optional[Cause], ends: Mapping[int, RankEnd]) -> List[Others]:
+def others(plan: Plan, cause: Optional[Cause], ends: Mapping[int, RankEnd]) -> List[Others]:
     """What became of the ranks that are not the cause, those with the same fate together, most of them first."""
     found: Dict[str, List[int]] = {}
     excepted = {*cause["ranks"], cause.get("rank")} if cause else set()
@@ -151,7 +150,7 @@ def _fate(end: Optional[RankEnd]) -> str:
     return tracebacks.describe(end["exit_code"], end["signal"])
 
 
-def rank_records(plan: ranks.Plan, ends: Mapping[int, RankEnd]) -> Iterable[RankRecord]:
+def rank_records(plan: Plan, ends: Mapping[int, RankEnd]) -> Iterable[RankRecord]:
     """A line for each rank."""
     for process in ranks.processes(plan):
         end = ends.get(process.rank, {})
@@ -169,7 +168,7 @@ def rank_records(plan: ranks.Plan, ends: Mapping[int, RankEnd]) -> Iterable[Rank
 
 
 def content(
-    plan: ranks.Plan,
+    plan: Plan,
     result: Outcome,
     ends: Mapping[int, RankEnd],
     times: Mapping[str, Optional[float]],

@@ -11,6 +11,7 @@ from .base import Abort as Abort
 from .base import Launcher as Launcher
 
 if TYPE_CHECKING:  # a node imports only the module that its job needs
+    from ..spec.plan import Plan
     from .ray_cluster import Assembly as Assembly
     from .ray_cluster import ClusterFailure as ClusterFailure
     from .ray_cluster import Member
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # a node imports only the module that its job needs
     Cluster = Member
 
 
-def of(plan: ranks.Plan, node_rank: int) -> Launcher:
+def of(plan: Plan, node_rank: int) -> Launcher:
     """The launcher of one node, for one attempt."""
     if "autotuning" in plan["distribution"]:
         from .deepspeed_tuner import Tuner
@@ -36,7 +37,7 @@ def of(plan: ranks.Plan, node_rank: int) -> Launcher:
     return Mpirun(plan, node_rank)
 
 
-def cluster_of(plan: ranks.Plan, node_rank: int, facts: Facts, sharers: int, token: bytes) -> Optional[Member]:
+def cluster_of(plan: Plan, node_rank: int, facts: Facts, sharers: int, token: bytes) -> Optional[Member]:
     """One node's part in the cluster of the job's own that its command needs; None if it needs none.
 
     `sharers` is how many nodes of the job share this machine on the local compute, 0 elsewhere; `token` is the run's.
@@ -49,7 +50,7 @@ def cluster_of(plan: ranks.Plan, node_rank: int, facts: Facts, sharers: int, tok
 
 
 def assembly_of(
-    plan: ranks.Plan,
+    plan: Plan,
     loop: Loop,
     hosts: Dict[int, str],
     tell: Callable[[Optional[int], Dict[str, Any]], object],
@@ -64,7 +65,7 @@ def assembly_of(
     return Assembly(loop, plan, hosts, tell, wait, failed)
 
 
-def clean_up(plan: ranks.Plan, token: bytes, inherited: Mapping[str, str]) -> None:
+def clean_up(plan: Plan, token: bytes, inherited: Mapping[str, str]) -> None:
     """Remove what bootstraps that were killed have left of the job's own cluster. `token` was their run's."""
     if ranks.has_cluster(plan):
         from ..distributions import ray

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import distributions
 from ..spec import facts as facts_
@@ -17,6 +17,7 @@ from ..spec import paths, ranks
 
 if TYPE_CHECKING:  # for annotations only
     from ..control.loop import Loop
+    from ..spec.plan import Plan
 
 #: Where Open MPI (4: orte, 5: prte) and Hydra tell a process its rank and the world's size.
 _RANK_NAMES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
@@ -42,7 +43,7 @@ class Launcher:
     #: Whether ranks may be forked from a process that has imported the job's `preload` modules.
     can_fork = True
 
-    def __init__(self, plan: ranks.Plan, node_rank: int, files: str = "") -> None:
+    def __init__(self, plan: Plan, node_rank: int, files: str = "") -> None:
         self.plan = plan
         self.node_rank = node_rank
         self.uses_mpi = distributions.of(plan).uses_mpi
@@ -116,7 +117,7 @@ def host_names(addresses: Sequence[str]) -> List[str]:
     return list(addresses) if distinct else ["node-%d" % node for node in range(len(addresses))]
 
 
-def write_hostfile(plan: Dict[str, Any], facts: facts_.Facts) -> None:
+def write_hostfile(plan: Plan, facts: facts_.Facts) -> None:
     """The nodes in order, as Open MPI and DeepSpeed read them (`host slots=n`), and as Hydra does (`host:n`)."""
     names = host_names(facts.addresses)
     files = {paths.hostfile(facts.run_dir): "%s slots=%d\n", paths.machinefile(facts.run_dir): "%s:%d\n"}
@@ -137,7 +138,7 @@ def own_argv(verb: str) -> List[str]:
     return [sys.executable, "-S", "-E", os.path.abspath(sys.argv[0]), verb]
 
 
-def chosen(plan: Dict[str, Any], facts: facts_.Facts) -> Dict[str, str]:
+def chosen(plan: Plan, facts: facts_.Facts) -> Dict[str, str]:
     """What the compute's network, the inherited environment or the job says to a launcher: OMPI_MCA_*, DS_*, UCX_*."""
     variables = distributions.of(plan).network_variables(facts)
     variables.update(facts.inherited)

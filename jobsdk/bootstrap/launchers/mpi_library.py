@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Any, Callable, Dict, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, Callable, Dict, NamedTuple, Optional, Set
 
 from ..control.loop import Loop
 from ..spec import ranks
 from ..system import processes
 from .mpirun import HYDRA, OPENMPI, Program
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 #: The names under which libraries are linked to; what follows (40.30.4) is a matter of releases.
 _FAMILIES = {
@@ -130,7 +133,7 @@ def mismatch(library: Library, launcher: Program) -> str:
     )
 
 
-def watch_rank(plan: Dict[str, Any], loop: Loop, pid: int, rank: int, warn: Callable[[str], None]) -> None:
+def watch_rank(plan: Plan, loop: Loop, pid: int, rank: int, warn: Callable[[str], None]) -> None:
     """Warn of an MPI library in a rank that no mpirun started. Rank 0 speaks for all."""
     if rank == 0 and ranks.world_size(plan) > 1:
         Watch(loop, pid, lambda library: warn(warning(library)))

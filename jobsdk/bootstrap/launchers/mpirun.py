@@ -7,13 +7,13 @@ import os
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from .. import distributions
 from ..distributions import open_mpi
 from ..failures import tracebacks
 from ..spec import facts as facts_
 from ..spec import paths
 from ..spec import ranks as ranks_
 from ..spec import variables as variables_
-from ..system import infiniband
 from . import base
 
 OPENMPI, HYDRA = FAMILIES = "openmpi", "hydra"
@@ -107,7 +107,7 @@ class Mpirun(base.Launcher):
         if spans:
             options += ["--hostfile", paths.hostfile(facts.run_dir), "--map-by", "slot", "--wdir", "/"]
             options += ["-x", variables_.MPIRUN]
-            variables.update(open_mpi.settings(facts.addresses, given, infiniband.interface(plan)))
+            variables.update(open_mpi.settings(facts.addresses, given, distributions.of(plan).interface))
         else:  # a scheduler's allocation may name this very machine otherwise, and be full
             variables.update({name: value for name, value in open_mpi.NO_SCHEDULERS.items() if name not in given})
         return [launcher.program, *options, *ranks], variables

@@ -11,7 +11,7 @@ import glob
 import os
 import re
 import signal
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Set
 
 from ..control.loop import Loop
 from ..control.rendezvous import Rendezvous
@@ -22,6 +22,9 @@ from ..spec import facts as facts_
 from ..spec import paths
 from ..system import processes
 from . import base
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 #: `ray start` writes this when its node is known to the head, and alive.
 _UP = b"Ray runtime started"
@@ -50,7 +53,7 @@ class Member:
 
     def __init__(
         self,
-        plan: Dict[str, Any],
+        plan: Plan,
         node_rank: int,
         facts: facts_.Facts,
         sharers: int,
@@ -161,8 +164,8 @@ class Member:
             argv.append("--object-store-memory=%d" % self._store())
         # Ray's own choice are fixed ports, for which two nodes on one machine would fight.
         argv += ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
-        which = "worker_node_additional_args" if number else "head_node_additional_args"
-        return argv + shlex.split(given.get(which) or "")
+        more = given.get("worker_node_additional_args") if number else given.get("head_node_additional_args")
+        return argv + shlex.split(more or "")
 
     def _of_head(self) -> List[str]:
         given, ports = self._plan["distribution"], self.facts.ports[0]
@@ -221,7 +224,7 @@ class Assembly:
     def __init__(
         self,
         loop: Loop,
-        plan: Mapping[str, Any],
+        plan: Plan,
         hosts: Dict[int, str],
         tell: Callable[[Optional[int], Dict[str, Any]], object],
         wait: Callable[[str, List[int]], None],

@@ -10,12 +10,15 @@ import json
 import os
 import shlex
 import sys
-from typing import Any, Dict, NamedTuple
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple
 
 from ..distributions import open_mpi
 from ..launchers import base
 from ..spec import ranks
 from ..spec.variables import RANK
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
 
 #: Which folder a program is from, and under which name it was called.
 SHELL, NAME = "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"
@@ -33,7 +36,7 @@ class ShimConfig(NamedTuple):
     token: str
 
 
-def are_of_use(plan: ranks.Plan) -> bool:
+def are_of_use(plan: Plan) -> bool:
     """Whether a job has them: launchers of MPI and DeepSpeed look for them, where there are other nodes."""
     return ranks.has_shell(plan)
 

@@ -12,9 +12,12 @@ import json
 import os
 import re
 import time
-from typing import Any, Dict, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping
 
 from . import paths
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 URI = "MLFLOW_TRACKING_URI"
 NAMES = (URI, "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID", "MLFLOW_ALLOW_FILE_STORE")
@@ -24,19 +27,19 @@ _RUNNING, _FINISHED, _FAILED, _KILLED = 1, 3, 4, 5  # MLflow's RunStatus
 _STATUS = {"Completed": _FINISHED, "Canceled": _KILLED, "TimedOut": _KILLED}
 
 
-def has_store(plan: Mapping[str, Any], inherited: Mapping[str, str]) -> bool:
+def has_store(plan: Plan, inherited: Mapping[str, str]) -> bool:
     """Whether the run has a store of its own: where the user names a tracking server, all is left to that."""
     return URI not in plan["environment"] and URI not in inherited
 
 
-def variables(plan: Mapping[str, Any], run_dir: str, rank: int) -> Dict[str, str]:
+def variables(plan: Plan, run_dir: str, rank: int) -> Dict[str, str]:
     """What MLflow reads to log into the job's run. Pure."""
     # MLflow 3 refuses a store of files unless it is allowed.
     values = (paths.tracking_uri(run_dir, rank), _experiment(plan), EXPERIMENT_ID, plan["run"], "true")
     return dict(zip(NAMES, values))
 
 
-def prepare(plan: Mapping[str, Any], run_dir: str, ranks: Iterable[int]) -> None:
+def prepare(plan: Plan, run_dir: str, ranks: Iterable[int]) -> None:
     """Make the stores of some ranks, with the job's experiment and run in them, unless they are there."""
     run, now = plan["run"], int(time.time() * 1000)
     location = "%s/%s" % (paths.tracking_uri(run_dir, 0), EXPERIMENT_ID)  # all ranks' artifacts go to one place
@@ -125,7 +128,7 @@ def _end_runs(store: str, run: str, status: int, ended: int) -> None:
                 os.replace(folder + "/meta.yaml.tmp", folder + "/meta.yaml")
 
 
-def _experiment(plan: Mapping[str, Any]) -> str:
+def _experiment(plan: Plan) -> str:
     return plan["environment"].get("MLFLOW_EXPERIMENT_NAME") or plan["experiment"] or "Default"
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os.path
 import re
-from typing import Any, Dict, List, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Union
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 _ARMED, _SHELL = "python-armed", "remote-shell"
 _UNSAFE = re.compile(r"[^\w@%+=:,./-]", re.ASCII)
@@ -35,7 +38,7 @@ def input_folder(name: str, run_dir: str) -> str:
     return "%s/inputs/%s" % (run_dir, name)
 
 
-def input_value(plan: Dict[str, Any], name: str, run_dir: str) -> str:
+def input_value(plan: Plan, name: str, run_dir: str) -> str:
     """What `${{inputs.name}}` stands for: the literal's text, or a path that is one word for a shell.
 
     A file keeps its own name (and so its suffix) inside a folder of the input's name.
@@ -44,14 +47,14 @@ def input_value(plan: Dict[str, Any], name: str, run_dir: str) -> str:
     if "literal" in given:
         return str(given["literal"])
     folder = input_folder(name, run_dir)
-    return "%s/%s" % (folder, file_name(given["uri"])) if given["type"] == "uri_file" else folder
+    return "%s/%s" % (folder, file_name(str(given["uri"]))) if given["type"] == "uri_file" else folder
 
 
 def output_folder(name: str, run_dir: str) -> str:
     return "%s/outputs/%s" % (run_dir, name)
 
 
-def output_path(plan: Dict[str, Any], name: str, run_dir: str) -> str:
+def output_path(plan: Plan, name: str, run_dir: str) -> str:
     """What `${{outputs.name}}` stands for: a folder, or for type uri_file a file in it; where the engine has made a
     place for it (`at`), that one."""
     given, folder = plan["outputs"][name], output_folder(name, run_dir)
@@ -59,10 +62,10 @@ def output_path(plan: Dict[str, Any], name: str, run_dir: str) -> str:
         return str(given["at"])
     if given["type"] != "uri_file":
         return folder
-    return "%s/%s" % (folder, file_name(given["uri"]) if given["uri"] else name)
+    return "%s/%s" % (folder, file_name(str(given["uri"])) if given["uri"] else name)
 
 
-def rendered(plan: Dict[str, Any], run_dir: str) -> str:
+def rendered(plan: Plan, run_dir: str) -> str:
     """The user's command with inputs and outputs put in as text, as Azure ML's service does it."""
     parts: List[Union[str, Dict[str, str]]] = plan["command"]
     text = ""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Mapping
+from typing import TYPE_CHECKING, Any, Dict, Mapping, cast
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 _PLAN, SECRETS, TOKEN = "plan.json", "secrets.json", "token"
 
 
-def read(run_dir: str) -> Dict[str, Any]:
+def read(run_dir: str) -> Plan:
     """The plan as it is to be run; `secret_values` in it are what nothing that is written may hold.
 
     Raises OSError or ValueError if it is missing, also when its secrets are gone: they are deleted at a run's end.
     """
-    plan = _load(run_dir, _PLAN)
+    plan: Any = _load(run_dir, _PLAN)
     if plan.get("sealed"):
         for key, part in _load(run_dir, SECRETS).items():
             plan[key] = dict(plan[key], **part) if isinstance(part, dict) and key in plan else part
-    return plan
+    return cast("Plan", plan)
 
 
 def write_secrets(run_dir: str, parts: Mapping[str, Any]) -> None:

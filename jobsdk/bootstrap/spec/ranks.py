@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from . import ranks as ranks_
 
-Plan = Dict[str, Any]
+if TYPE_CHECKING:
+    from .plan import Plan
 
 
 class Process(NamedTuple):
@@ -72,7 +73,12 @@ def node_of(plan: Plan, rank: int) -> int:
 
 def gpus_of(plan: Plan, processes: int) -> int:
     """How many GPUs so many processes of one node take, 0 where the job does not say; of 0.5 each two share one."""
-    count = plan["gpus_per_process"] or 0
+    return gpus_for(plan["gpus_per_process"], processes)
+
+
+def gpus_for(gpus_per_process: Optional[float], processes: int) -> int:
+    """The same of GPUs for each process."""
+    count = gpus_per_process or 0
     return -(-processes // sharers(count)) if 0 < count < 1 else int(count) * processes
 
 
@@ -102,7 +108,7 @@ def has_shell(plan: Plan) -> bool:
     return plan["distribution"]["type"] in ("mpi", "deepspeed") and plan["nodes"] > 1
 
 
-def has_cluster(plan: Mapping[str, Any]) -> bool:
+def has_cluster(plan: Plan) -> bool:
     """Whether a job's nodes form a Ray cluster; with an `address` it uses one that is there."""
     return plan["distribution"]["type"] == "ray" and "address" not in plan["distribution"]
 

@@ -11,7 +11,10 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
-from typing import Any, Iterable, List, Mapping, Match, Pattern, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Match, Pattern, Tuple, Union
+
+if TYPE_CHECKING:
+    from .plan import Plan, SecretParts
 
 MASK = "***"
 #: Shorter values are not looked for in text: they would be found in ordinary words.
@@ -197,7 +200,7 @@ def _percent(found: Match[str]) -> str:
     return "".join("%%%02X" % byte for byte in found[0].encode("utf-8", "surrogateescape"))
 
 
-def redactor(plan: Mapping[str, Any], environ: Mapping[str, str]) -> Redactor:
+def redactor(plan: Union[Plan, SecretParts], environ: Mapping[str, str]) -> Redactor:
     """What knows the secrets of a job: those of its plan as `plan_file.read` gives it, and of the environment that
     its processes inherit."""
     inherited = [value for name, value in environ.items() if is_secret(name, value)]

@@ -119,12 +119,6 @@ def _some(names: Sequence[str], count: int) -> str:
     return ", ".join(names[:5]) + (" and %d more" % (len(names) - 5) if len(names) > 5 else "")
 
 
-def interface(plan: Mapping[str, Any]) -> Optional[str]:
-    """What the compute of a plan names for TCP."""
-    named: Optional[str] = (plan.get("network") or {}).get("interface")
-    return named
-
-
 def variables(
     network: Network, kind: str, interface: Optional[str], devices: Union[str, Sequence[str], None]
 ) -> Dict[str, str]:

@@ -17,6 +17,7 @@ from jobsdk.home import runs_folder
 from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.job.command import CommandJob
 
 _DISTRIBUTIONS = {"PyTorch": "pytorch", "Mpi": "mpi", "TensorFlow": "tensorflow", "Ray": "ray"}
@@ -121,10 +122,10 @@ def bring_job(job: Mapping[str, Any], compute: str, settings: Mapping[str, Any])
     return run
 
 
-def _without_secrets(plan: dict[str, Any]) -> dict[str, Any]:
+def _without_secrets(plan: Plan) -> Plan:
     """A plan as the nodes have got it, to be kept here."""
     names = plan.get("secrets") or []
-    public: dict[str, Any] = secrets.Redactor(plan.pop("secret_values", [])).data(plan)
+    public: Plan = secrets.Redactor(plan.pop("secret_values", [])).data(plan)
     variables = {name: value for name, value in public["environment"].items() if name not in names}
     return {**public, "environment": variables, "secrets": names, "sealed": []}
 
@@ -136,7 +137,7 @@ def _created(job: Mapping[str, Any]) -> float:
     return following.seconds(moment) or time.time()
 
 
-def _facts(job: Mapping[str, Any], plan: Mapping[str, Any], compute: str) -> dict[str, Any]:
+def _facts(job: Mapping[str, Any], plan: Plan, compute: str) -> dict[str, Any]:
     properties = job["properties"]
     return {
         "name": job["name"],
@@ -149,7 +150,7 @@ def _facts(job: Mapping[str, Any], plan: Mapping[str, Any], compute: str) -> dic
         "compute": compute,
         "distribution": plan["distribution"]["type"],
         "nodes": plan["nodes"],
-        "processes": ranks.world_size(dict(plan)),
+        "processes": ranks.world_size(plan),
         "archived": bool(properties.get("isArchived")),
         "command": properties.get("command"),
         "host": os.uname().nodename,

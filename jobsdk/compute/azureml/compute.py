@@ -26,10 +26,10 @@ from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.refresh import Pace
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.compute.azureml.connection import Connection
     from jobsdk.job.command import CommandJob
     from jobsdk.planning.placement import Placement
-    from jobsdk.planning.plan import Plan
 
 SERVERLESS = "serverless"
 

@@ -27,10 +27,11 @@ _AT_ONCE = 8  # files that are fetched at the same time
 def places(run: RunFolder, job: Mapping[str, Any] | None = None) -> dict[str, str]:
     """The URI of each named output of a run: what the service says of its `job`, else what the job itself said."""
     known = ((job or {}).get("properties") or {}).get("outputs") or {}
-    names = {**run.plan().get("outputs", {}), **{name: {} for name in known if name != "default"}}
+    planned = run.plan().get("outputs", {})
     found = {}
-    for name, given in names.items():
-        uri = (known.get(name) or {}).get("uri") or given.get("uri") or DEFAULT_PLACE
+    for name in dict.fromkeys([*planned, *(name for name in known if name != "default")]):
+        own = planned[name]["uri"] if name in planned else None
+        uri: str = (known.get(name) or {}).get("uri") or own or DEFAULT_PLACE
         for mark, value in (("{run}", run.name), ("{output}", name)):
             uri = uri.replace(f"${{{mark}}}", value).replace(mark, value)
         found[name] = uri.replace("${{name}}", run.name).replace("${{output_name}}", name)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap.coordinator import restarts
 from jobsdk.bootstrap.failures import fallback_report
@@ -20,6 +20,9 @@ from jobsdk.compute.azureml.failures import AzureError
 from jobsdk.compute.shipping.relayed import Mirror
 from jobsdk.runs.folder import RunFolder
 from jobsdk.train import reporting
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
 
 #: In the run's folder: where the run is, and what of it has been seen.
 PLACE, _STATE = "azureml.json", "azureml-state.json"
@@ -75,7 +78,7 @@ def reports_of(blobs: list[Blob], prefix: str) -> list[Log]:
     return [Log(blob, 0, None, int(match[1]), False, True) for blob, match in found if match is not None]
 
 
-def rank_of(log: Log, plan: ranks_.Plan) -> ranks_.Process | None:
+def rank_of(log: Log, plan: Plan) -> ranks_.Process | None:
     """Whose log it is; None where the plan has no such process."""
     for process in ranks_.processes(plan):
         if log.role is not None and plan["distribution"]["type"] == "tensorflow":

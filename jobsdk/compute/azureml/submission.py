@@ -30,6 +30,7 @@ from jobsdk.job.paths import is_local
 from jobsdk.snapshot import copy
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.job.command import CommandJob
 
 #: The property of a job that says what was submitted: the same for the same body and code.
@@ -46,12 +47,12 @@ class Submitted(NamedTuple):
     code: dict[str, Any]  # facts of the snapshot; empty for a job without local code
 
 
-def submit(connection: Connection, spec: Mapping[str, Any], plan: Mapping[str, Any]) -> Submitted:
+def submit(connection: Connection, spec: Mapping[str, Any], plan: Plan) -> Submitted:
     """Submit what `AzureMlCompute.compile` gave; `plan` is the run's, with its secrets.
 
     Raises AzureError, RunExists where the workspace has another job of that name.
     """
-    return _Submission(connection, spec, dict(plan)).submit()
+    return _Submission(connection, spec, plan).submit()
 
 
 def key_of(spec: Mapping[str, Any], code: str | None) -> str:
@@ -61,7 +62,7 @@ def key_of(spec: Mapping[str, Any], code: str | None) -> str:
 
 
 class _Submission:
-    def __init__(self, connection: Connection, spec: Mapping[str, Any], plan: dict[str, Any]) -> None:
+    def __init__(self, connection: Connection, spec: Mapping[str, Any], plan: Plan) -> None:
         self._connection = connection
         self._spec = spec
         self._name: str = plan["run"]

@@ -27,8 +27,8 @@ from jobsdk.job.distribution import (
 from jobsdk.job.resources import CommandJobLimits
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import DataPlan, Plan
     from jobsdk.job.command import CommandJob
-    from jobsdk.planning.plan import Plan
 
 NATIVE, BOOTSTRAP = "native", "bootstrap"
 LAUNCHERS = (NATIVE, BOOTSTRAP)
@@ -204,13 +204,11 @@ def _command_of_bootstrap(plan: Plan, settings: Mapping[str, Any]) -> str:
 
 def _sent(plan: Plan) -> Plan:
     """The plan as the nodes get it: with its secrets, and without paths and URIs that say nothing to them."""
-    sent = {key: value for key, value in plan.items() if key not in ("inputs", "outputs")}
-    for part in ("inputs", "outputs"):
-        sent[part] = {
-            name: given if "literal" in given else {"type": given["type"], "mode": given["mode"], "uri": None}
-            for name, given in plan[part].items()
-        }
-    return {**sent, "sealed": []}
+    inputs: dict[str, Any] = {
+        name: given if "literal" in given else {**given, "uri": None} for name, given in plan["inputs"].items()
+    }
+    outputs: dict[str, DataPlan] = {name: {**given, "uri": None} for name, given in plan["outputs"].items()}
+    return {**plan, "inputs": inputs, "outputs": outputs, "sealed": []}
 
 
 def _not_by_bootstrap(name: str, job: CommandJob, plan: Plan) -> Iterator[Finding]:

@@ -19,8 +19,8 @@ from jobsdk.bootstrap.spec import events, exit_codes, mlflow_store, paths, plan_
 from jobsdk.bootstrap.spec import ranks as ranks_
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.bootstrap.spec.report import Cause, Others, RankEnd, RunReport
-    from jobsdk.planning.plan import Plan
     from jobsdk.runs.folder import RunFolder
 
 

@@ -24,13 +24,13 @@ from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.refresh import Pace
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.compute.kubernetes.api import Api
     from jobsdk.compute.kubernetes.code import Brought
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Machine
     from jobsdk.job.workers import Layout, NodeCapacity
     from jobsdk.planning.placement import Placement
-    from jobsdk.planning.plan import Plan
 
 #: What submitting needs: (verb, resource, group, subresource).
 _RIGHTS = (
@@ -286,8 +286,8 @@ class KubernetesCompute(Compute):
                 fix = f"mount it: volumes in the compute {self.name}; it may be in the image, too"
                 found.append(Finding("warning", ("inputs", name, "path"), message, fix))
         if "outputs_volume" not in self.settings:
-            for name, given in plan["outputs"].items():
-                if given["uri"] is None or layout.is_remote(given["uri"]):
+            for name, output in plan["outputs"].items():
+                if output["uri"] is None or layout.is_remote(output["uri"]):
                     message = "the output stays in the pods, and goes with them"
                     fix = f"set outputs_volume of the compute {self.name}, or the output's path to one on a volume"
                     found.append(Finding("warning", ("outputs", name), message, fix))

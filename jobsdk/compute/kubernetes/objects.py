@@ -7,13 +7,16 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap.detect import kubernetes
 from jobsdk.bootstrap.spec import plan_file, ranks
 from jobsdk.bootstrap.spec import variables as variables_
 from jobsdk.compute.kubernetes.settings import text as as_text
 from jobsdk.compute.shipping import parcel
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
 
 Object = dict[str, Any]
 Settings = Mapping[str, Any]
@@ -50,7 +53,7 @@ def bootstrap_name() -> str:
     return f"jobsdk-bootstrap-{hashlib.sha256(parcel.bootstrap()).hexdigest()[:12]}"
 
 
-def objects(plan: ranks.Plan, settings: Settings, *, image: str, code: str | None) -> list[Object]:
+def objects(plan: Plan, settings: Settings, *, image: str, code: str | None) -> list[Object]:
     """All objects of a run, the Job or JobSet last. `code` is None, "inline", "volume" or "url"."""
     name = dns_name(plan["run"])
     jobset = bool(settings.get("jobset"))
@@ -95,7 +98,7 @@ def _bootstrap() -> Object:
     return _object("v1", "ConfigMap", bootstrap_name(), labels, [parcel.BOOTSTRAP], immutable=True)
 
 
-def _job_spec(plan: ranks.Plan, settings: Settings, template: Object) -> Object:
+def _job_spec(plan: Plan, settings: Settings, template: Object) -> Object:
     spec = {
         "completionMode": "Indexed",
         "completions": plan["nodes"],
@@ -113,12 +116,12 @@ def _job_spec(plan: ranks.Plan, settings: Settings, template: Object) -> Object:
     return spec
 
 
-def _top_metadata(plan: ranks.Plan, settings: Settings, labels: Mapping[str, str]) -> tuple[Object, Object]:
+def _top_metadata(plan: Plan, settings: Settings, labels: Mapping[str, str]) -> tuple[Object, Object]:
     queue = {"kueue.x-k8s.io/queue-name": settings["queue"]} if settings.get("queue") else {}
     return {**_texts(settings, "labels"), **labels, **queue}, {**_texts(settings, "annotations"), RUN: plan["run"]}
 
 
-def _job(plan: ranks.Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
+def _job(plan: Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
     all_labels, annotations = _top_metadata(plan, settings, labels)
     spec = _job_spec(plan, settings, template)
     spec["ttlSecondsAfterFinished"] = settings.get("ttl_seconds_after_finished", _TTL_S)
@@ -129,7 +132,7 @@ def _job(plan: ranks.Plan, settings: Settings, name: str, labels: Mapping[str, s
     return job
 
 
-def _jobset(plan: ranks.Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
+def _jobset(plan: Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
     all_labels, annotations = _top_metadata(plan, settings, labels)
     if settings.get("topology") and not settings.get("queue"):
         annotations["alpha.jobset.sigs.k8s.io/exclusive-topology"] = settings["topology"]
@@ -149,7 +152,7 @@ def _jobset(plan: ranks.Plan, settings: Settings, name: str, labels: Mapping[str
 # -- the pod -----------------------------------------------------------------------------------------------------------
 
 
-def _pod(plan: ranks.Plan, settings: Settings, name: str, image: str, code: str | None) -> Object:
+def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None) -> Object:
     volumes, mounts = _volumes(settings, name, plan["run"])
     container = {
         "name": CONTAINER,
@@ -207,7 +210,7 @@ def _environment(settings: Settings, name: str, code: str | None) -> list[Object
     return variables
 
 
-def _resources(plan: ranks.Plan, settings: Settings) -> Object:
+def _resources(plan: Plan, settings: Settings) -> Object:
     gpus = settings.get("gpus_per_node")
     if gpus is None and plan["gpus_per_process"]:
         gpus = ranks.gpus_of(plan, len(ranks.node_processes(plan, 0)))

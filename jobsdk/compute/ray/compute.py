@@ -26,12 +26,12 @@ from jobsdk.job import durations
 from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.compute.engine.hold import Hold
     from jobsdk.compute.ray.jobs import Jobs
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Layout
     from jobsdk.planning.placement import Placement
-    from jobsdk.planning.plan import Plan
 
 _SUPPORTED = (("resources", "properties", "ray"),)
 
@@ -286,7 +286,7 @@ class _Held:
         self._hold = hold
         self.take, self.tell, self.asked = hold.take, hold.tell, hold.asked
 
-    def planned(self, plan: dict[str, Any]) -> None:
+    def planned(self, plan: Plan) -> None:
         handover.replan(self._hold, plan)
 
     def leave(self, rank: int, chunks: Iterator[bytes]) -> None:

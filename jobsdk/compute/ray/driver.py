@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 import time
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Protocol
 
 import ray
 from ray import exceptions
@@ -19,6 +19,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from . import node as ray_node
 from . import placing as ray_placing
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
 
 NAMESPACE = "jobsdk"  # of the actor of node 0, where it has a name
 CANCELED, LOST, NOT_STARTED, PREEMPTED, KILLED = 130, 125, 126, 143, 137  # as in `jobsdk.bootstrap.spec.exit_codes`
@@ -70,7 +73,7 @@ class Client(Protocol):
     def tell(self, event: str, **facts: Any) -> None:
         """An event that only Ray knows of."""
 
-    def planned(self, plan: Dict[str, Any]) -> None:
+    def planned(self, plan: Plan) -> None:
         """The plan as the placement has made it."""
 
     def asked(self) -> List[str]:
@@ -138,7 +141,7 @@ def _fits(node: Mapping[str, Any], labels: Optional[List[Dict[str, str]]]) -> bo
 class Nodes:
     """The job's nodes: actors, by the node's rank."""
 
-    def __init__(self, order: Order, plan: Dict[str, Any], group: Any) -> None:
+    def __init__(self, order: Order, plan: Plan, group: Any) -> None:
         self._order = order
         self._plan = plan
         self._group = group
@@ -165,7 +168,7 @@ class Nodes:
         if is_shared:
             nodes = ray_placing.nodes_of(places)
             sizes = [len(node.bundles) for node in nodes]
-            self._plan["distribution"].update(processes=max(sizes), per_node=sizes)
+            self._plan["distribution"].update({"processes": max(sizes), "per_node": sizes})
         if self._order.per_rank:
             self._plan["nodes"] = len(nodes)
             self._changed = True

@@ -17,11 +17,14 @@ import json
 import os
 import signal
 import sys
-from typing import Any, Dict, Iterable, Iterator, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional
 
 import ray
 
 from . import driver as ray_driver
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
 
 ORDER, PARCEL = "order.json", "parcel"
 _PIECE = 48 << 10  # bytes of what is left, in one line
@@ -87,7 +90,7 @@ class _Log(ray_driver.Client):
     def tell(self, event: str, **facts: Any) -> None:
         self.say("event", json.dumps(dict(facts, event=event)))
 
-    def planned(self, plan: Dict[str, Any]) -> None:
+    def planned(self, plan: Plan) -> None:
         self.say("plan", json.dumps(plan))
 
     def asked(self) -> List[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.compute.engine.hold import Hold
 
 
@@ -15,7 +16,7 @@ def order(spec: Mapping[str, Any], foreign: Sequence[Sequence[str]]) -> dict[str
     return {**same, **spec["group"], "foreign": [list(part) for part in foreign]}
 
 
-def replan(hold: Hold, plan: dict[str, Any]) -> None:
+def replan(hold: Hold, plan: Plan) -> None:
     """The plan as Ray's placement has made it."""
     hold.plan = plan
     hold.run.write_json("plan.json", plan)

@@ -25,7 +25,7 @@ from jobsdk.home import locked
 from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from jobsdk.planning.plan import Plan
+    from jobsdk.bootstrap.spec.plan import Plan
 
 _PACKAGE = "jobsdk_ray"  # what travels, on the cluster: not a name that would hide jobsdk itself
 _TRAVELS = ("ray/entry.py", "ray/driver.py", "ray/node.py", "ray/placing.py", "engine/node.py")

@@ -11,8 +11,8 @@ from jobsdk.bootstrap.spec import ranks
 from jobsdk.compute.settings import Setting, duration, mistakes_in
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.job.command import CommandJob
-    from jobsdk.planning.plan import Plan
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 #: Bytes of outputs that a submitted job may send back with its log.

@@ -32,13 +32,13 @@ from jobsdk.job.paths import working_directory
 from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.compute.slurm.state import JobState, Verdict
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Machine
     from jobsdk.job.workers import Layout, NodeCapacity
     from jobsdk.planning.placement import Placement
-    from jobsdk.planning.plan import Plan
 
 _JOB = "slurm.json"  # in the run's folder here: the number of its job
 _TAIL = 12  # lines of Slurm's own output that are shown where nothing else says why

@@ -12,8 +12,8 @@ from jobsdk.job import durations
 from jobsdk.job.environment import Environment
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.job.command import CommandJob
-    from jobsdk.planning.plan import Plan
 
 _PROPERTY = "slurm"
 _KILL_WAIT_S = 30  # seconds; Slurm's own default

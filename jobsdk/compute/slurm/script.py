@@ -7,13 +7,15 @@ import os.path
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap.spec import paths, ranks, variables
 from jobsdk.compute.shipping import parcel
 from jobsdk.compute.slurm import settings as slurm_settings
 from jobsdk.job import durations
-from jobsdk.planning.plan import Plan
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
 
 SCRIPT, LOG, SOURCE = "job.sbatch", "logs/slurm.log", "code.source"
 #: Seconds for what comes before a job's time begins to count and after it has ended, beside rendezvous and grace.

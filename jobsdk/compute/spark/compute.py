@@ -21,13 +21,13 @@ from jobsdk.errors import ComputeError
 from jobsdk.findings import Finding
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.compute.engine.hold import Hold
     from jobsdk.compute.spark.stage import Needs, Stage
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Machine
     from jobsdk.job.workers import NodeCapacity
     from jobsdk.planning.placement import Placement
-    from jobsdk.planning.plan import Plan
 
 
 class SparkCompute(EngineCompute):

@@ -12,9 +12,9 @@ from jobsdk.compute.spark import settings as spark_settings
 from jobsdk.findings import Finding, show
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Layout
-    from jobsdk.planning.plan import Plan
 
 
 def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan, build_env: bool) -> list[Finding]:

@@ -27,12 +27,12 @@ from jobsdk.findings import Finding, show
 from jobsdk.home import locked
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.compute.hosts.receiving import Received
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Machine
     from jobsdk.job.workers import NodeCapacity
     from jobsdk.planning.placement import Placement
-    from jobsdk.planning.plan import Plan
     from jobsdk.runs.folder import RunFolder
 
 _FOLDER, _PYTHON = "~/.jobsdk", "python3"

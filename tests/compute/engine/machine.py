@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from jobsdk.bootstrap.spec.plan import Plan
 from jobsdk.compute.base import Spec
 from jobsdk.compute.engine import EngineCompute
 from jobsdk.compute.engine.hold import Hold, foreign
@@ -14,7 +15,6 @@ from jobsdk.compute.engine.node import HeldNode
 from jobsdk.findings import Finding
 from jobsdk.job.command import CommandJob
 from jobsdk.planning.placement import Placement
-from jobsdk.planning.plan import Plan
 
 
 class MachineCompute(EngineCompute):
