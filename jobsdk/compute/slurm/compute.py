@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap.failures import fallback_report
 from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.spec import plan_file
 from jobsdk.bootstrap.system import private
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
+from jobsdk.compute.ends import EngineEnd, finish
 from jobsdk.compute.environ import for_ranks
 from jobsdk.compute.hosts.host import Host
 from jobsdk.compute.settings import meanings
@@ -33,7 +33,7 @@ from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
-    from jobsdk.compute.slurm.state import JobState, Verdict
+    from jobsdk.compute.slurm.state import JobState
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
     from jobsdk.job.machines import Machine
@@ -181,8 +181,8 @@ class SlurmCompute(Compute):
                 return
             if state is None or not (state.is_waiting or state.has_nodes):
                 cancelled, begun = recorded.status == "CancelRequested", recorded.started is not None
-                verdict = slurm_state.verdict(job, state, cancelled=cancelled, begun=begun)
-                self._write_end(run, verdict, recorded.submitted or asked)
+                end = slurm_state.end(job, state, cancelled=cancelled, begun=begun)
+                self._write_end(run, end, recorded.submitted or asked)
             else:
                 _tell(run, job, state, asked)
 
@@ -223,22 +223,17 @@ class SlurmCompute(Compute):
             run.path.unlink()
             shutil.rmtree(run_dir, ignore_errors=True)
 
-    def _write_end(self, run: RunFolder, verdict: Verdict, began: float) -> None:
+    def _write_end(self, run: RunFolder, end: EngineEnd, began: float) -> None:
         """Write down the end of a run, on which the bootstraps had no last word."""
-        plan, folder = run.plan(), str(run.path)
-        events = run.events()
-        left: dict[str, Any] = next((event["report"] for event in reversed(events) if event["event"] == "left"), {})
-        facts: dict[str, Any] = {}
-        if left and verdict.status not in ("Canceled", "TimedOut"):
-            facts = {"class": "preempted", "host": left["cause"]["host"]}
-            verdict = verdict._replace(status="Preempted", exit_code=left["exit_code"], words=left["message"])
-        elif verdict.kind:
-            facts = {"class": verdict.kind, "host": None}
-        if not left and verdict.kind:
-            facts["last_lines"] = _last_lines(run)
-        fallback_report.write_end(
-            folder, plan, verdict.status, verdict.exit_code, verdict.words, None, began, facts=facts, left=left
+        left: dict[str, Any] = next(
+            (event["report"] for event in reversed(run.events()) if event["event"] == "left"), {}
         )
+        if left and end.status not in ("Canceled", "TimedOut"):
+            host = left["cause"]["host"]
+            end = EngineEnd("Preempted", left["exit_code"], "preempted", left["message"], host=host)
+        elif not left and end.failure_class:
+            end = end._replace(last_lines=_last_lines(run))
+        finish(run, end, left, began)
         if not self._host.is_here:
             secret = [f"{_run_dir(run)}/{name}" for name in (plan_file.SECRETS, plan_file.TOKEN)]
             self._host.run(["rm", "-f", *secret])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from jobsdk.bootstrap.spec import exit_codes
+from jobsdk.compute.ends import EngineEnd
 from jobsdk.compute.hosts.host import Host
 from jobsdk.errors import ComputeError
 
@@ -57,15 +57,6 @@ class JobState(NamedTuple):
         return self.state in _WITH_NODES
 
 
-class Verdict(NamedTuple):
-    """How a run ended whose bootstraps left no word: the status, the exit code, the cause's class ("": none)."""
-
-    status: str
-    exit_code: int
-    kind: str
-    words: str
-
-
 def ask(host: Host, job: str) -> JobState | None:
     """What Slurm knows of a job; None where nobody remembers it. Raises ComputeError where Slurm does not answer."""
     answer = host.run(["scontrol", "--oneliner", "show", "job", job], timeout=30)
@@ -114,30 +105,29 @@ def reason_in_words(job: str, state: JobState) -> str:
     return f"Slurm job {job}: {said}"
 
 
-def verdict(job: str, state: JobState | None, *, cancelled: bool, begun: bool) -> Verdict:
+def end(job: str, state: JobState | None, *, cancelled: bool, begun: bool) -> EngineEnd:
     """What the end of a job means for its run. It is never a success: that only the bootstraps can tell.
 
     `begun`: whether ranks were started, so that there once was a node 0 that should have had the last word.
     """
-    if cancelled or (state is not None and state.state == "CANCELLED"):
-        who = "cancelled on request" if cancelled else f"Slurm job {job} was cancelled with scancel or by Slurm"
-        return Verdict("Canceled", exit_codes.CANCELED, "", who)
+    if cancelled:
+        return EngineEnd.canceled()
     if state is None:
-        words = f"Slurm no longer knows job {job}, which ended without a report"
-        return Verdict("Lost", exit_codes.LOST, "node_lost", words)
+        return EngineEnd.lost(f"Slurm no longer knows job {job}, which ended without a report")
     what = f"Slurm ended job {job} as {state.state}"
-    if state.state in ("TIMEOUT", "DEADLINE"):
-        words = f"{what}: the time that Slurm gives it was used up (--time, or the partition's limit)"
-        return Verdict("TimedOut", exit_codes.TIMED_OUT, "timeout", words)
-    if state.state == "PREEMPTED":
-        return Verdict("Preempted", exit_codes.PREEMPTED, "preempted", f"{what}: another job needed its nodes")
-    if state.state == "OUT_OF_MEMORY":
-        return Verdict("Failed", 137, "out_of_memory", f"{what}: more memory was used than mem allows")
-    if state.state in ("NODE_FAIL", "BOOT_FAIL"):
-        return Verdict(
-            "Lost", exit_codes.LOST, "node_lost", f"{what}: a node failed ({state.nodes or 'of unknown name'})"
-        )
-    if state.state == "FAILED" and state.exit_code and not begun:
-        words = f"{what} with exit code {state.exit_code}, before its bootstraps could report an end"
-        return Verdict("Failed", state.exit_code, "bootstrap_error", words)
-    return Verdict("Lost", exit_codes.LOST, "node_lost", f"{what}, but its bootstraps have reported no end")
+    match state.state:
+        case "CANCELLED":
+            return EngineEnd.canceled(f"Slurm job {job} was cancelled with scancel or by Slurm")
+        case "TIMEOUT" | "DEADLINE":
+            words = f"{what}: the time that Slurm gives it was used up (--time, or the partition's limit)"
+            return EngineEnd.timed_out(words)
+        case "PREEMPTED":
+            return EngineEnd.preempted(f"{what}: another job needed its nodes")
+        case "OUT_OF_MEMORY":
+            return EngineEnd.out_of_memory(f"{what}: more memory was used than mem allows")
+        case "NODE_FAIL" | "BOOT_FAIL":
+            return EngineEnd.lost(f"{what}: a node failed ({state.nodes or 'of unknown name'})")
+        case "FAILED" if state.exit_code and not begun:
+            words = f"{what} with exit code {state.exit_code}, before its bootstraps could report an end"
+            return EngineEnd.failed(words, exit_code=state.exit_code)
+    return EngineEnd.lost(f"{what}, but its bootstraps have reported no end")

@@ -301,13 +301,13 @@ def test_who_is_asked() -> None:
     ],
 )
 def test_an_end_without_a_word_is_never_a_success(state: JobState | None, expected: tuple[str, int, str]) -> None:
-    assert slurm_state.verdict("1", state, cancelled=False, begun=False)[:3] == expected
-    assert slurm_state.verdict("1", state, cancelled=True, begun=True)[:3] == ("Canceled", 130, "")
+    assert slurm_state.end("1", state, cancelled=False, begun=False)[:3] == expected
+    assert slurm_state.end("1", state, cancelled=True, begun=True)[:3] == ("Canceled", 130, "")
 
 
 def test_ranks_that_once_ran_and_left_no_word_are_lost() -> None:
     ended = JobState("FAILED", exit_code=137)
-    assert slurm_state.verdict("1", ended, cancelled=False, begun=True)[:3] == ("Lost", 125, "node_lost")
+    assert slurm_state.end("1", ended, cancelled=False, begun=True)[:3] == ("Lost", 125, "node_lost")
 
 
 @pytest.mark.parametrize(
