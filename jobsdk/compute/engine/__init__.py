@@ -10,14 +10,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from jobsdk.bootstrap.failures import fallback_report
-from jobsdk.bootstrap.spec import exit_codes, paths, plan_file
+from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.system import private, processes
 from jobsdk.compute.base import Compute, Spec, Warn
+from jobsdk.compute.ends import EngineEnd, EngineEnded, finish
 from jobsdk.home import locked
 from jobsdk.runs.children import adopt, reap
 from jobsdk.runs.folder import RunFolder
@@ -50,7 +49,7 @@ class EngineCompute(Compute):
     def drive(self, hold: Hold) -> None:
         """Start the nodes of a run, bring in what they write, pass on requests, and return once all have ended.
 
-        Raises hold.Ended where the engine has a word on how the job ended, ComputeError where it cannot be used.
+        Raises EngineEnded where the engine has a word on how the job ended, ComputeError where it cannot be used.
         """
 
     def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
@@ -70,23 +69,22 @@ class EngineCompute(Compute):
 
     def lead(self, spec: Spec, run: RunFolder) -> None:
         """Drive a run to its end, and write that down whatever happens."""
-        from jobsdk.compute.engine.hold import Ended, Hold
+        from jobsdk.compute.engine.hold import Hold
         from jobsdk.errors import JobsdkError
 
-        hold, ended = Hold(run, spec), None
+        hold, end = Hold(run, spec), None
         try:
             self.drive(hold)
-        except Ended as end:
-            ended = end
+        except EngineEnded as ended:
+            end = ended.end
         except JobsdkError as error:
-            ended = Ended("Failed", exit_codes.NOT_STARTED, str(error), "bootstrap_error")
+            end = EngineEnd.failed(str(error))
         except BaseException as error:
-            text = f"the driver of the run failed: {type(error).__name__}: {str(error).strip()[:300]}"
-            ended = Ended("Failed", exit_codes.FAULT, text, "bootstrap_error")
+            end = EngineEnd.fault(error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            hold.finish(ended)
+            hold.finish(end)
 
     def cancel(self, run: RunFolder, by: str) -> None:
         if self.status(run).is_terminal:
@@ -105,14 +103,8 @@ class EngineCompute(Compute):
         if run.recorded_state().is_terminal or run.owner() is None or run.living_owner() is not None:
             return
         with locked(run.path / "refresh.lock"):
-            state = run.recorded_state()
-            if state.is_terminal:  # its last words came between our two looks
-                return
-            end = ("Lost", exit_codes.LOST, "the process that drove the run was killed; with it its nodes ended")
-            if state.status == "CancelRequested":
-                end = fallback_report.CANCELLED
-            fallback_report.write_end(str(run.path), run.plan(), *end, None, state.started or time.time())
-            plan_file.forget_secrets(str(run.path))
+            if not run.recorded_state().is_terminal:  # its last words may have come between our two looks
+                finish(run, EngineEnd.lost("the process that drove the run was killed; with it its nodes ended"))
 
 
 def lead(path: str) -> None:

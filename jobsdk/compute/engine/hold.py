@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap.failures import fallback_report
-from jobsdk.bootstrap.spec import events, exit_codes, paths
+from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.transport.extraction import LeftOut, extract
+from jobsdk.compute.ends import EngineEnd, finish
 from jobsdk.compute.engine import node
 from jobsdk.compute.shipping import packing, parcel
 from jobsdk.compute.shipping.relayed import Mirror
@@ -19,15 +19,6 @@ from jobsdk.runs.folder import RunFolder
 from jobsdk.snapshot.listing import scan
 
 _EVERY_S = 0.1  # seconds between two looks at what a client has left in the folder
-
-
-class Ended(Exception):
-    """The engine ended the job, or never began it; what node 0 has reported, if anything, counts more."""
-
-    def __init__(self, status: str, code: int, words: str, kind: str, at: int | None = None) -> None:
-        """`kind` is the class of the cause, `at` the node to blame."""
-        super().__init__(words)
-        self.status, self.code, self.words, self.kind, self.at = status, code, words, kind, at
 
 
 class Hold:
@@ -107,47 +98,18 @@ class Hold:
                     left.setdefault(output, []).append(LeftOut(below or ".", reason))
             self.run.note_left_out(left)
 
-    def finish(self, ended: Ended | None) -> None:
+    def finish(self, end: EngineEnd | None) -> None:
         """Write down the end: as node 0 has reported it, or as the engine says. The nodes are gone."""
         self._mirror.tell()
-        report, path = self._mirror.report(), str(self.run.path)
-        state = self.run.recorded_state()
-        if state.is_terminal:
+        report = self._mirror.report()
+        if self.run.recorded_state().is_terminal:
             return
-        if report and _knows_better(ended, report):
-            assert ended is not None
-            facts = {"class": ended.kind, "host": None}
-            begun = state.started or time.time()
-            fallback_report.write_end(
-                path, self.plan, ended.status, ended.code, ended.words, ended.at, begun, facts=facts, left=report
-            )
-            return
-        if report:
-            events.write_report(path, report)
-            from jobsdk.bootstrap.spec import plan_file
-
-            plan_file.forget_secrets(path)
-            said = {key: report.get(key) for key in ("status", "exit_code", "message")}
-            self.run.append_event("ended", t=report["ended"], **said)
-            return
-        began = state.started or time.time()
-        if self._is_cancelled or state.status == "CancelRequested":
-            fallback_report.write_end(path, self.plan, *fallback_report.CANCELLED, None, began)
-            return
-        if ended is None:
+        if report and end is not None and not end.explains(report):
+            end = None
+        elif not report and end is None:
             words = next(filter(None, map(self._mirror.last_words, range(self.plan["nodes"]))), "")
-            text = "the nodes ended without a report" + (f": {words}" if words else "")
-            ended = Ended("Lost", exit_codes.LOST, text, "node_lost")
-        facts = {"class": ended.kind, "host": None}
-        fallback_report.write_end(path, self.plan, ended.status, ended.code, ended.words, ended.at, began, facts=facts)
-
-
-def _knows_better(ended: Ended | None, report: Mapping[str, Any]) -> bool:
-    """Whether the engine says why a node was lost that node 0 could only miss, or that was told to end."""
-    cause = report.get("cause") or {}
-    if ended is None or ended.kind == "bootstrap_error" or ended.at != cause.get("node"):
-        return False
-    return cause.get("class") in ("node_lost", "never_started", "preempted") and ended.kind != cause["class"]
+            end = EngineEnd.lost("the nodes ended without a report" + (f": {words}" if words else ""))
+        finish(self.run, end, report)
 
 
 class Foreign(NamedTuple):

@@ -184,7 +184,7 @@ class RayCompute(EngineCompute):
     def drive(self, hold: Hold) -> None:
         import ray
 
-        from jobsdk.compute.engine.hold import Ended, foreign
+        from jobsdk.compute.engine.hold import foreign
         from jobsdk.compute.ray import driver as ray_driver
 
         is_ours = not self.has_session()
@@ -193,8 +193,6 @@ class RayCompute(EngineCompute):
         try:
             order = ray_driver.Order(**handover.order(hold.spec, foreign()))
             ray_driver.drive(order, hold.files(), _Held(hold))
-        except ray_driver.Stopped as stopped:
-            raise Ended(stopped.status, stopped.code, stopped.words, stopped.kind, stopped.at) from None
         finally:
             if is_ours:
                 ray.shutdown()

@@ -1,7 +1,7 @@
 """Drives a job through Ray: a placement group, an actor in each bundle, nodes of the job in them.
 
-It travels to the cluster, where jobsdk is not installed: standard library, Ray, and its neighbours `node` and
-`placing` alone; Python 3.8 or later. Ray must have been initialized.
+It travels to the cluster, where jobsdk is not installed: standard library, Ray, `ends`, and its neighbours `node`
+and `placing` alone; Python 3.8 or later. Ray must have been initialized.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ray import exceptions
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from ..ends import EngineEnd, EngineEnded
 from . import node as ray_node
 from . import placing as ray_placing
 
@@ -24,20 +25,11 @@ if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
 
 NAMESPACE = "jobsdk"  # of the actor of node 0, where it has a name
-CANCELED, LOST, NOT_STARTED, PREEMPTED, KILLED = 130, 125, 126, 143, 137  # as in `jobsdk.bootstrap.spec.exit_codes`
 _LOOK_S = 1  # whole seconds, as Ray counts them, between two looks at whether the group has its place
 _READ_S = 1.0  # seconds that a node waits for something to say before it says that there is nothing
 _PATIENCE_S = 30.0  # seconds that other nodes have, beside heartbeat and grace, when one is lost; that a call may take
 _RESTART = b'"event":"restart"'
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b: .")  # the last line of a traceback
-
-
-class Stopped(Exception):
-    """The job ended, or never began, by what Ray did; `kind` is the class of the cause, `at` the node to blame."""
-
-    def __init__(self, status: str, code: int, words: str, kind: str, at: Optional[int] = None) -> None:
-        super().__init__(words)
-        self.status, self.code, self.words, self.kind, self.at = status, code, words, kind, at
 
 
 class Order(NamedTuple):
@@ -85,7 +77,7 @@ class Client(Protocol):
 
 
 def drive(order: Order, files: Mapping[str, bytes], client: Client) -> Optional[int]:
-    """Run the job to its end; the exit code of node 0. Raises Stopped, and RayError where Ray itself fails."""
+    """Run the job to its end; the exit code of node 0. Raises EngineEnded, and RayError where Ray itself fails."""
     group = placement_group(
         [dict(order.bundle)] * order.size, strategy=order.strategy, name=order.run,
         **({"bundle_label_selector": order.labels} if order.labels else {}),
@@ -112,17 +104,17 @@ def _await_place(order: Order, group: Any, client: Client) -> None:
         never = ray_placing.why_never(order.bundle, order.size, order.strategy, nodes)
         if never is not None and not order.grows:
             fix = "ask for less, or, if the cluster grows, set autoscaling: true"
-            raise Stopped("Failed", NOT_STARTED, "%s. Fix: %s" % (never, fix), "bootstrap_error")
+            raise EngineEnded(EngineEnd.failed("%s. Fix: %s" % (never, fix)))
         if group.wait(_LOOK_S):
             return
         free, total = ray.available_resources(), ray.cluster_resources()
         why = never or ray_placing.missing(order.bundle, order.size, free, total)
         client.tell("queued", message="waits for Ray: " + why)
         if "cancel" in client.asked():
-            raise Stopped("Canceled", CANCELED, "cancelled on request", "")
+            raise EngineEnded(EngineEnd.canceled())
         if order.patience is not None and time.monotonic() - began > order.patience:
             words = "Ray has found no place for it within %g s: %s" % (order.patience, why)
-            raise Stopped("Failed", NOT_STARTED, words, "bootstrap_error")
+            raise EngineEnded(EngineEnd.failed(words))
 
 
 def _nodes() -> List[Dict[str, Any]]:
@@ -152,7 +144,7 @@ class Nodes:
         self._addresses: List[str] = []
         self._hosts: List[str] = []
         self._variables: List[Dict[str, str]] = []
-        self._died: Dict[int, Stopped] = {}
+        self._died: Dict[int, EngineEnd] = {}
         self._restarted = float("-inf")
 
     def place(self, client: Client) -> None:
@@ -244,13 +236,12 @@ class Nodes:
                 except exceptions.RuntimeEnvSetupError as error:
                     raise _unfit_environment(error) from None
                 except exceptions.RayError as error:
-                    words = "an actor of the job could not be started: %s" % _words(error)
-                    failed = Stopped("Failed", NOT_STARTED, words, "bootstrap_error")
-                    raise _taken("an actor of the job", error, None) or failed from None
+                    failed = EngineEnd.failed("an actor of the job could not be started: %s" % _words(error))
+                    raise EngineEnded(_taken("an actor of the job", error, None) or failed) from None
             if not waiting:
                 return list(ray.get(calls))
             if "cancel" in client.asked():
-                raise Stopped("Canceled", CANCELED, "cancelled on request", "")
+                raise EngineEnded(EngineEnd.canceled())
 
     # -- while it runs -------------------------------------------------------------------------------------------
 
@@ -261,7 +252,7 @@ class Nodes:
         since, deadline = 0.0, None
         while calls:
             if not ray.is_initialized():
-                raise Stopped("Lost", LOST, "the Ray session was shut down while the job ran in it", "node_lost")
+                raise EngineEnded(EngineEnd.lost("the Ray session was shut down while the job ran in it"))
             ready, _ = ray.wait(list(calls), num_returns=1, timeout=0.1)
             ready = ray.wait(list(calls), num_returns=len(calls), timeout=0)[0] if ready else []
             for call in ready:
@@ -281,8 +272,8 @@ class Nodes:
                 break
         for rank in codes:
             client.leave(rank, self._left(rank))
-        for stopped in self._died.values():
-            raise stopped
+        for end in self._died.values():
+            raise EngineEnded(end)
         return codes.get(0)
 
     def _read(self, rank: int, call: Any, client: Client) -> Optional[int]:
@@ -298,11 +289,9 @@ class Nodes:
             self._restarted = time.monotonic()  # it would wait for a node that was lost, which nobody replaces
         return None if code is None else int(code)
 
-    def _lost(self, rank: int, error: exceptions.RayError) -> Stopped:
+    def _lost(self, rank: int, error: exceptions.RayError) -> EngineEnd:
         who = "node %d (%s)" % (rank, self._hosts[rank])
-        return _taken(who, error, rank) or Stopped(
-            "Lost", LOST, "%s was lost: %s" % (who, _words(error)), "node_lost", rank
-        )
+        return _taken(who, error, rank) or EngineEnd.lost("%s was lost: %s" % (who, _words(error)), rank)
 
     def _left(self, rank: int) -> Iterator[bytes]:
         while True:
@@ -327,22 +316,22 @@ class Nodes:
                 ray.kill(actor)
 
 
-def _taken(who: str, error: exceptions.RayError, at: Optional[int]) -> Optional[Stopped]:
+def _taken(who: str, error: exceptions.RayError, at: Optional[int]) -> Optional[EngineEnd]:
     """What became of who was ended by Ray itself; None where it was not."""
     words = _words(error)
     if getattr(error, "preempted", False):
-        return Stopped("Preempted", PREEMPTED, "%s was taken away: %s" % (who, words), "preempted", at)
+        return EngineEnd.preempted("%s was taken away: %s" % (who, words), at)
     if isinstance(error, exceptions.OutOfMemoryError) or "low on memory" in words:
-        return Stopped("Failed", KILLED, "%s was killed: %s" % (who, words), "out_of_memory", at)
+        return EngineEnd.out_of_memory("%s was killed: %s" % (who, words), at)
     return None
 
 
-def _unfit_environment(error: Exception) -> Stopped:
+def _unfit_environment(error: Exception) -> EngineEnded:
     """By the last of the errors that a traceback of Ray's agent ends in."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if _RAISED.match(line)] or lines[:1]
     words = "runtime_env cannot be set up: %s. Fix: correct runtime_env of the compute or the job"
-    return Stopped("Failed", NOT_STARTED, words % said[-1][:250].rstrip(". "), "bootstrap_error")
+    return EngineEnded(EngineEnd.failed(words % said[-1][:250].rstrip(". ")))
 
 
 def _words(error: BaseException) -> str:

@@ -7,7 +7,7 @@ It travels as `driver` does. Lines of ours in the log, counted from 1, so that a
     @9 plan {...}                 the plan as the placement has made it
     @10 left 1 0 BASE64           of the tar file of what node 1 has left, the piece at byte 0
     @11 unsent 1                  what node 1 has left was too much
-    @12 end {...}                 how it ended, the last line; `status` is missing where node 0's report says it
+    @12 end {...}                 how it ended, the last line; an `EngineEnd`, or empty where node 0's report says it
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional
 
 import ray
 
+from ..ends import LOST, EngineEnd, EngineEnded
 from . import driver as ray_driver
 
 if TYPE_CHECKING:
@@ -43,21 +44,20 @@ def main() -> int:
     # This folder is on PYTHONPATH of all that Ray starts for the job.
     shed = os.path.basename(os.getcwd())
     order = ray_driver.Order(shed=shed, name="jobsdk-" + given["run"], **given)
-    end: Dict[str, Any] = {}
-    code: Optional[int] = ray_driver.LOST
+    end: Optional[EngineEnd] = None
+    code: Optional[int] = None
     try:
         ray.init(namespace=ray_driver.NAMESPACE, log_to_driver=False)
         signal.signal(signal.SIGTERM, client.stop)  # Ray has put a handler of its own in its place
         code = ray_driver.drive(order, files, client)
-    except ray_driver.Stopped as stopped:
-        end = {name: getattr(stopped, name) for name in ("status", "code", "words", "kind", "at")}
-        code = stopped.code
+    except EngineEnded as ended:
+        end = ended.end
     except Exception as error:
-        words = "the driver of the run failed: %s: %s" % (type(error).__name__, str(error).strip()[:300])
-        end = {"status": "Failed", "code": 70, "words": words, "kind": "bootstrap_error", "at": None}
-        code = 70
-    client.say("end", json.dumps(end))
-    return ray_driver.LOST if code is None else code
+        end = EngineEnd.fault(error)
+    client.say("end", json.dumps(end._asdict() if end is not None else {}))
+    if end is not None:
+        return end.exit_code
+    return LOST if code is None else code
 
 
 class _Log(ray_driver.Client):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap.spec import plan_file
 from jobsdk.compute.base import Spec
-from jobsdk.compute.engine.hold import Ended, Hold, foreign
+from jobsdk.compute.ends import EngineEnd
+from jobsdk.compute.engine.hold import Hold, foreign
 from jobsdk.compute.ray import handover
 from jobsdk.compute.ray import settings as ray_settings
 from jobsdk.errors import ComputeError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
 
 _PACKAGE = "jobsdk_ray"  # what travels, on the cluster: not a name that would hide jobsdk itself
-_TRAVELS = ("ray/entry.py", "ray/driver.py", "ray/node.py", "ray/placing.py", "engine/node.py")
+_TRAVELS = ("ends.py", "ray/entry.py", "ray/driver.py", "ray/node.py", "ray/placing.py", "engine/node.py")
 _STATE = "ray.json"
 _LINE = re.compile(rb"@(\d+) (\S+) (.*)", re.DOTALL)
 _FIRST_LOOK, _WHOLE = 1000, -1  # lines
@@ -259,21 +260,19 @@ class _Look:
             self._run.append_event("warning", message=text)
         self._hold.finish(self._ended(job))
 
-    def _ended(self, job: Mapping[str, Any] | None) -> Ended | None:
+    def _ended(self, job: Mapping[str, Any] | None) -> EngineEnd | None:
         """How the job ended by Ray's words; None where node 0's report says it."""
         if self._end is not None:
-            end = self._end
-            return Ended(end["status"], end["code"], end["words"], end["kind"], end["at"]) if end else None
+            return EngineEnd(**self._end) if self._end else None
         name = self._state["job"]
         if job is None:
-            text = f"the Ray job {name} is gone: it was deleted, or the cluster has started anew"
-            return Ended("Lost", 125, text, "node_lost")
+            return EngineEnd.lost(f"the Ray job {name} is gone: it was deleted, or the cluster has started anew")
         if job["status"] == "STOPPED":
-            return Ended("Canceled", 130, f"the Ray job {name} was stopped", "")
+            return EngineEnd.canceled(f"the Ray job {name} was stopped")
         words = next(iter(self._strays[-1:]), "") or " ".join(str(job.get("message") or "").split())
         is_of_python = "named 'ray'" in words or "exit code 127" in str(job.get("message"))
         fix = ". Fix: set python of the compute to the interpreter that Ray has there" if is_of_python else ""
-        return Ended("Failed", 126, f"its driver on the cluster failed: {words[:250]}{fix}", "bootstrap_error")
+        return EngineEnd.failed(f"its driver on the cluster failed: {words[:250]}{fix}")
 
 
 def _pack(folder: Path, files: Mapping[str, bytes], order: Mapping[str, Any]) -> None:
@@ -284,7 +283,7 @@ def _pack(folder: Path, files: Mapping[str, bytes], order: Mapping[str, Any]) ->
     for name in _TRAVELS:
         place = folder / _PACKAGE / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        for package in (place.parent, place.parent.parent):
+        for package in (place.parent, folder / _PACKAGE):
             (package / "__init__.py").touch()
         place.write_bytes((computes / name).read_bytes())
     (folder / ray_entry.ORDER).write_text(json.dumps(order))

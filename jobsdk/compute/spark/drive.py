@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import IO
 
 from jobsdk.bootstrap.control.channel import Message
-from jobsdk.bootstrap.spec import exit_codes, plan_file, ranks
+from jobsdk.bootstrap.spec import plan_file, ranks
+from jobsdk.compute.ends import EngineEnd, EngineEnded
 from jobsdk.compute.engine import node
-from jobsdk.compute.engine.hold import Ended, Hold, foreign
+from jobsdk.compute.engine.hold import Hold, foreign
 from jobsdk.compute.spark import errors as spark_errors
 from jobsdk.compute.spark.port import Heard, Port
 from jobsdk.compute.spark.stage import Needs, Running, Stage
@@ -41,11 +42,11 @@ class Drive:
         self._left: dict[int, IO[bytes]] = {}
         self._gone: set[int] = set()
         self._is_going = False
-        self._end: Ended | None = None
+        self._end: EngineEnd | None = None
         self._give_up: float | None = None
 
     def drive(self) -> None:
-        """Raises Ended where Spark has a word on how the job ended, ComputeError where it cannot be used."""
+        """Raises EngineEnded where Spark has a word on how the job ended, ComputeError where it cannot be used."""
         if not self._waits_for_room():
             return
         files = self._hold.files()
@@ -65,15 +66,14 @@ class Drive:
             for _, file in sorted(self._left.items()):
                 self._hold.leave(_pieces(file))
         if self._end is not None:
-            raise self._end
+            raise EngineEnded(self._end)
         if running.error is not None:
-            said = spark_errors.ended(running.error, self._silent(), self._hold.blamed())
-            raise said
+            raise EngineEnded(spark_errors.ended(running.error, self._silent(), self._hold.blamed()))
 
     # -- before ----------------------------------------------------------------------------------------------------
 
     def _waits_for_room(self) -> bool:
-        """Whether the job is to be started once that is possible. Raises Ended where there is no room for it."""
+        """Whether the job is to be started once that is possible. Raises EngineEnded where there is no room for it."""
         patience = float(self._hold.plan["rendezvous_timeout_s"])
         deadline = time.monotonic() + patience
         while True:
@@ -85,7 +85,7 @@ class Drive:
             if not self._stage.may_grow or time.monotonic() > deadline:
                 waited = f" (waited {patience:g} s for executors)" if self._stage.may_grow else ""
                 fix = "more executors or cores, fewer nodes, or less cpus_per_node or gpus_per_node"
-                raise Ended("Failed", exit_codes.NOT_STARTED, f"{lacks}{waited}. Fix: {fix}", "bootstrap_error")
+                raise EngineEnded(EngineEnd.failed(f"{lacks}{waited}. Fix: {fix}"))
             self._hold.tell("queued", message=f"waits for executors: {lacks}")
             if "cancel" in self._hold.asked():
                 return False
@@ -140,8 +140,7 @@ class Drive:
             self._ended[rank] = int(message["code"])
             self._port.send(rank, {"type": "bye"})
         elif kind == "failed" and self._end is None:
-            words = f"node {rank}: {message.get('words')}"
-            self._end = Ended("Failed", exit_codes.NOT_STARTED, words, "bootstrap_error", rank)
+            self._end = EngineEnd.failed(f"node {rank}: {message.get('words')}", rank)
             self._stage.cancel()
 
     def _go(self) -> None:
@@ -154,7 +153,7 @@ class Drive:
                 offer["gpus"] = own[first : first + self._needs.gpus]
             lacks = self._lacks(rank, offer)
             if lacks is not None:
-                self._end = Ended("Failed", exit_codes.NOT_STARTED, lacks, "bootstrap_error", rank)
+                self._end = EngineEnd.failed(lacks, rank)
                 for each in range(self._nodes):
                     self._port.send(each, {"type": "refused", "words": lacks})
                 return

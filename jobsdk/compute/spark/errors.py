@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap.spec import exit_codes
-from jobsdk.compute.engine.hold import Ended
+from jobsdk.compute.ends import EngineEnd
 from jobsdk.findings import shorten
 
 
@@ -114,17 +113,17 @@ def words(error: BaseException) -> tuple[str, bool]:
     return f"Spark could not run it: {shorten(said, 280)}", False
 
 
-def ended(error: BaseException, begun: Mapping[int, str], missed: int | None = None) -> Ended:
+def ended(error: BaseException, begun: Mapping[int, str], missed: int | None = None) -> EngineEnd:
     """How a run ended whose stage failed. `begun`: the hosts of nodes that had begun and not ended, by rank; `missed`
     is the node that node 0 has missed: of several on a lost executor Spark may blame another one."""
     said, is_lost = words(error)
     at = missed if is_lost and missed in begun else _partition(text_of(error))
     if not is_lost:
-        return Ended("Failed", exit_codes.NOT_STARTED, said, "bootstrap_error", at)
+        return EngineEnd.failed(said, at)
     if at is None and len(begun) == 1:
         (at,) = begun
     where = f"node {at} ({begun[at]}): " if at is not None and at in begun else "" if at is None else f"node {at}: "
-    return Ended("Lost", exit_codes.LOST, f"{where}{said}" if where else said, "node_lost", at)
+    return EngineEnd.lost(f"{where}{said}", at)
 
 
 def _partition(text: str) -> int | None:

@@ -134,10 +134,10 @@ def test_the_native_form_says_what_session_and_stage_there_will_be() -> None:
 )
 def test_errors_of_spark_are_told_in_plain_words(text: str, words: str, at: int | None) -> None:
     end = spark_errors.ended(RuntimeError(text), {0: "host-a", 1: "host-b"})
-    assert words in end.words
-    assert end.at == at
-    assert len(end.words) <= 400
-    assert end.status == ("Lost" if end.kind == "node_lost" else "Failed")
+    assert words in end.message
+    assert end.node == at
+    assert len(end.message) <= 400
+    assert end.status == ("Lost" if end.failure_class == "node_lost" else "Failed")
 
 
 def test_a_session_that_another_thread_stops_is_named() -> None:
@@ -154,7 +154,7 @@ def test_a_session_that_another_thread_stops_is_named() -> None:
     with pytest.raises(ComputeError) as raised:
         stage.run(cast("Any", None), 2)
     end = spark_errors.ended(raised.value, {0: "host-a", 1: "host-b"})
-    assert (end.status, end.words) == ("Lost", spark_errors.STOPPED)
+    assert (end.status, end.message) == ("Lost", spark_errors.STOPPED)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,6 @@ def test_of_several_nodes_on_a_lost_executor_the_one_that_was_missed_is_named() 
     lost = "ExecutorLostFailure (executor 1 exited) Reason: Command exited with code 137"
     text = f"Stage failed because barrier task ResultTask(0, 2) finished unsuccessfully. {lost}"
     both = {2: "host-b", 3: "host-b"}
-    assert spark_errors.ended(RuntimeError(text), both).at == 2
-    assert spark_errors.ended(RuntimeError(text), both, 3).at == 3
-    assert spark_errors.ended(RuntimeError(text), both, 0).at == 2  # that one has said how it ended
+    assert spark_errors.ended(RuntimeError(text), both).node == 2
+    assert spark_errors.ended(RuntimeError(text), both, 3).node == 3
+    assert spark_errors.ended(RuntimeError(text), both, 0).node == 2  # that one has said how it ended
