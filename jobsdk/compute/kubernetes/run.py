@@ -6,10 +6,10 @@ import datetime
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jobsdk.bootstrap.failures import fallback_report
-from jobsdk.bootstrap.spec import events, exit_codes
+from jobsdk.compute.ends import EngineEnd, finish
 from jobsdk.compute.kubernetes.api import Api, Gone, Object
 from jobsdk.compute.kubernetes.objects import CONTAINER, LABEL
 from jobsdk.compute.shipping.relayed import Mirror
@@ -25,15 +25,6 @@ _IMAGE_PATIENCE_S = 300.0  # seconds in which an image may turn up
 #: Why a container that waits will not start by itself.
 _HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
 _STUCK = (*_HOPELESS, "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError")
-
-
-class End(NamedTuple):
-    """How the cluster says that a pod, or the Job, came to its end."""
-
-    status: str
-    code: int
-    words: str
-    kind: str  # the class of the cause
 
 
 class Pod:
@@ -78,28 +69,28 @@ class Pod:
             return "Unschedulable", str(unscheduled.get("message") or unscheduled.get("reason"))
         return None
 
-    def end(self, words: str) -> End | None:
+    def end(self, words: str) -> EngineEnd | None:
         """How it ended, where that was no doing of the job's own; `words` are its last ones."""
         who = f"node {self.node} (pod {self.name})"
         ended = self.container.get("terminated") or {}
         if ended.get("reason") == "OOMKilled":
             limit = f" of {self.memory}" if self.memory else ""
-            return End("Failed", 137, f"{who} was killed: it used more memory than its limit{limit}", "out_of_memory")
+            return EngineEnd.out_of_memory(f"{who} was killed: it used more memory than its limit{limit}")
         reason, message = self.status.get("reason"), self.status.get("message") or ""
         if reason == "DeadlineExceeded":
-            return End("TimedOut", exit_codes.TIMED_OUT, f"{who} was ended by its activeDeadlineSeconds", "timeout")
+            return EngineEnd.timed_out(f"{who} was ended by its activeDeadlineSeconds")
         taken = self.condition("DisruptionTarget", "True")
         if reason in ("Evicted", "Preempting") or taken is not None:
             why = message or (taken or {}).get("message") or (taken or {}).get("reason") or reason
-            return End("Preempted", exit_codes.PREEMPTED, f"{who} was taken away: {why}", "preempted")
+            return EngineEnd.preempted(f"{who} was taken away: {why}")
         if reason in ("NodeLost", "NodeShutdown", "Terminated", "UnexpectedAdmissionError"):
-            return End("Lost", exit_codes.LOST, f"{who} was lost: {message or reason}", "node_lost")
+            return EngineEnd.lost(f"{who} was lost: {message or reason}")
         code = ended.get("exitCode", 0)
         if code:
             why = ended.get("message") or (ended.get("reason") if ended.get("reason") != "Error" else None)
             said = ": ".join(text for text in (why, words) if text)
             text = f"the container of {who} ended with code {code}{': ' + said if said else ''}"
-            return End("Failed", int(code), text, "bootstrap_error")
+            return EngineEnd.failed(text, exit_code=int(code))
         return None
 
 
@@ -189,32 +180,26 @@ class Look:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _judge(self, job: Object | None, pods: list[Pod], is_over: bool) -> None:
-        cancelled = self._run.recorded_state().status == "CancelRequested"
         known = self._state["pods"]
         latest = {pod.node: pod for pod in pods}
         is_read = all(known[pod.name]["whole"] or (pod.is_over and not pod.has_log) for pod in latest.values())
         if is_over:
             if is_read or self._has_waited("over", _PATIENCE_S):
-                self._finish(latest, cancelled)
+                self._finish(latest)
                 # A pod that is stuck, or was brought back for node 0, would wait for the others. A Job that Kueue has
                 # suspended would start once more, for nobody.
                 if not is_read or (job is not None and job["spec"].get("suspend")):
                     self._api.delete(self._kind, self._name)
         elif job is None:
-            if cancelled:
-                self._end(End(*fallback_report.CANCELLED, ""), None)
-            else:
-                text = f"the {self._kind} {self._name} is gone: somebody deleted it, or its time to live was over"
-                self._end(self._worst(latest) or End("Lost", exit_codes.LOST, text, "node_lost"), None)
+            text = f"the {self._kind} {self._name} is gone: somebody deleted it, or its time to live was over"
+            self._end(self._worst(latest) or EngineEnd.lost(text))
         elif is_read and pods and (all(pod.is_over for pod in latest.values()) or _has_ended(job)):
-            if not cancelled and job["spec"].get("completions", len(latest)) > len(latest) and not _has_ended(job):
+            is_short = job["spec"].get("completions", len(latest)) > len(latest) and not _has_ended(job)
+            if is_short and not self._is_cancelled:
                 return  # a pod is being replaced
-            text = "the pods ended without a report"
-            found = End(*fallback_report.CANCELLED, "") if cancelled else self._worst(latest)
-            self._end(found or End("Lost", exit_codes.LOST, text, "node_lost"), None)
+            self._end(self._worst(latest) or EngineEnd.lost("the pods ended without a report"))
         elif _has_ended(job) and self._has_waited("ended", _PATIENCE_S):
-            found = _end_of_job(job)
-            self._end(End(*fallback_report.CANCELLED, "") if cancelled else self._worst(latest) or found, None)
+            self._end(self._worst(latest) or _end_of_job(job))
         else:
             self._give_up_on(latest)
 
@@ -229,8 +214,11 @@ class Look:
         if hopeless or self._has_waited("stuck", _IMAGE_PATIENCE_S):
             pod, why = (hopeless or bad)[0]
             self._api.delete(self._kind, self._name)
-            text = f"node {pod.node} (pod {pod.name}) cannot start: {why[1]}"
-            self._end(End("Failed", exit_codes.NOT_STARTED, text, "bootstrap_error"), pod.node)
+            self._end(EngineEnd.failed(f"node {pod.node} (pod {pod.name}) cannot start: {why[1]}", pod.node))
+
+    @property
+    def _is_cancelled(self) -> bool:
+        return self._run.recorded_state().status == "CancelRequested"
 
     def _has_waited(self, what: str, seconds: float) -> bool:
         now = time.time()
@@ -239,43 +227,30 @@ class Look:
             self._run.write_json(_STATE, self._state)
         return bool(now - self._state[what] > seconds)
 
-    def _worst(self, pods: Mapping[int, Pod]) -> End | None:
+    def _worst(self, pods: Mapping[int, Pod]) -> EngineEnd | None:
         """How the pod ended that is most likely the cause: one that was killed, before one that only says a code."""
         order = ("out_of_memory", "timeout", "preempted", "node_lost", "bootstrap_error")
         ends = [end for node, pod in sorted(pods.items()) if (end := pod.end(self._mirror.last_words(node)))]
-        return min(ends, key=lambda end: order.index(end.kind), default=None)
+        return min(ends, key=lambda end: order.index(end.failure_class), default=None)
 
-    def _finish(self, pods: Mapping[int, Pod], cancelled: bool) -> None:
+    def _finish(self, pods: Mapping[int, Pod]) -> None:
         """Node 0 has written the report: that is how it ended, but for what node 0 could not know."""
         report = self._mirror.report()
-        if cancelled:
-            self._end(End(*fallback_report.CANCELLED, ""), None, report)
-            return
         cause: Mapping[str, Any] = report.get("cause") or {}
         pod = pods.get(cause.get("node", -1))
         end = pod.end("") if pod is not None and cause.get("class") in ("node_lost", "never_started") else None
-        if end is not None and end.kind not in ("bootstrap_error", "node_lost"):
-            self._end(end, cause["node"], report)
-        elif not report:
-            self._end(self._worst(pods) or End("Lost", exit_codes.LOST, "the report did not arrive", "node_lost"), None)
+        if self._is_cancelled:
+            end = EngineEnd.canceled()
+        elif end is not None and end.failure_class not in ("bootstrap_error", "node_lost"):
+            end = end._replace(node=cause["node"])
+        elif report:
+            end = None
         else:
-            events.write_report(str(self._run.path), report)
-            self._forget_secrets()
-            ended = {key: report[key] for key in ("status", "exit_code", "message")}
-            self._run.append_event("ended", t=report["ended"], **ended)
+            end = self._worst(pods) or EngineEnd.lost("the report did not arrive")
+        self._end(end, report)
 
-    def _end(self, end: End, node: int | None, left: Mapping[str, Any] | None = None) -> None:
-        began = self._run.recorded_state().started or time.time()
-        fallback_report.write_end(
-            str(self._run.path), self._run.plan(), end.status, end.code, end.words, node, began,
-            facts={"class": end.kind, "host": None} if end.kind else {}, left=left or {},
-        )  # fmt: skip
-        self._forget_secrets()
-
-    def _forget_secrets(self) -> None:
-        from jobsdk.bootstrap.spec import plan_file
-
-        plan_file.forget_secrets(str(self._run.path))
+    def _end(self, end: EngineEnd | None, report: Mapping[str, Any] = MappingProxyType({})) -> None:
+        finish(self._run, end, report)
         try:
             self._api.delete("Secret", self._name)
         except ComputeError:
@@ -310,11 +285,11 @@ def _has_ended(job: Object) -> bool:
     )
 
 
-def _end_of_job(job: Object) -> End:
+def _end_of_job(job: Object) -> EngineEnd:
     for one in job.get("status", {}).get("conditions") or ():
         if one["type"] == "Failed" and one["status"] == "True":
             text = f"the {job['kind']} failed: {one.get('reason', '')}: {one.get('message', '')}"
             if one.get("reason") == "DeadlineExceeded":
-                return End("TimedOut", exit_codes.TIMED_OUT, text, "timeout")
-            return End("Failed", 1, text, "bootstrap_error")
-    return End("Lost", exit_codes.LOST, "the pods ended without a report", "node_lost")
+                return EngineEnd.timed_out(text)
+            return EngineEnd.failed(text, exit_code=1)
+    return EngineEnd.lost("the pods ended without a report")
