@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap.coordinator import restarts
-from jobsdk.bootstrap.failures import fallback_report
-from jobsdk.bootstrap.spec import events, exit_codes, paths
+from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.spec import ranks as ranks_
 from jobsdk.bootstrap.system import private
 from jobsdk.compute.azureml.connection import Blob, Connection
 from jobsdk.compute.azureml.failures import AzureError
+from jobsdk.compute.ends import EngineEnd, finish
 from jobsdk.compute.shipping.relayed import Mirror
 from jobsdk.runs.folder import RunFolder
 from jobsdk.train import reporting
@@ -132,7 +132,7 @@ class Look:
             if error.kind != "gone" or not self._has_waited("gone"):
                 raise
             text = "the workspace has no such job any more: somebody has deleted it"
-            self._end("Lost", exit_codes.LOST, text, {"class": "node_lost"})
+            finish(self._run, EngineEnd.lost(text))
             return None
         return {"status": job["properties"].get("status")}
 
@@ -252,11 +252,9 @@ class Look:
         """The bootstrap's report is how it ended, but for what it could not know; without one the logs are judged."""
         report = self._mirror.report() if self._is_bootstrap else {}
         if report and status == "Canceled" and report.get("status") not in ("TimedOut", "Failed", "Completed"):
-            self._end(*fallback_report.CANCELLED, {}, report)
+            finish(self._run, EngineEnd.canceled(), report)
         elif report and not (status == "Failed" and report.get("status") == "Completed"):
-            events.write_report(str(self._run.path), report)
-            ended = {key: report[key] for key in ("status", "exit_code", "message")}
-            self._run.append_event("ended", t=report["ended"], **ended)
+            finish(self._run, None, report)
         else:
             from jobsdk.compute.azureml import verdict
 
@@ -267,15 +265,6 @@ class Look:
             said = {node: self._mirror.last_words(node) for node in nodes}
             verdict.write(self._run, self._plan, status=status, error=details.get("error"), written=self._written,
                           said=said, **times)  # fmt: skip
-
-    def _end(
-        self, status: str, code: int, words: str, facts: Mapping[str, Any], left: Mapping[str, Any] | None = None
-    ) -> None:
-        began = self._run.recorded_state().started or time.time()
-        fallback_report.write_end(
-            str(self._run.path), self._plan, status, code, words, None, began, facts={"host": None, **facts},
-            left=left or {},
-        )  # fmt: skip
 
 
 def facts_of(job: Mapping[str, Any]) -> dict[str, Any]:
