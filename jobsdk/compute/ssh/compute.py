@@ -14,11 +14,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap.failures import fallback_report
-from jobsdk.bootstrap.spec import exit_codes, plan_file, ranks
 from jobsdk.bootstrap.spec import paths as layout
+from jobsdk.bootstrap.spec import plan_file, ranks
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
+from jobsdk.compute.ends import EngineEnd, finish
 from jobsdk.compute.hosts.remote import RemoteHost, each, errors_of
 from jobsdk.compute.ssh.hosts import Entry, ask, entries
 from jobsdk.compute.ssh.start import MEMBERS, Member, Start, clock_difference
@@ -222,14 +222,11 @@ class SshCompute(Compute):
         state = run.recorded_state()
         if state.is_terminal:
             return
-        status, code, message = "Lost", exit_codes.LOST, f"the bootstrap of node 0 on {first.entry.host} was killed"
-        if state.status == "CancelRequested":
-            status, code, message = fallback_report.CANCELLED
-        elif not any(event["event"] == "bootstrap_up" for event in run.events()):
-            status, code = "Failed", exit_codes.NOT_STARTED
-            message = f"the bootstrap of node 0 on {first.entry.host} ended before it began: {_last_words(run)}"
-        began = state.started or state.submitted or time.time()
-        fallback_report.write_end(str(run.path), run.plan(), status, code, message, 0, began)
+        who = f"the bootstrap of node 0 on {first.entry.host}"
+        end = EngineEnd.lost(f"{who} was killed", 0)
+        if not any(event["event"] == "bootstrap_up" for event in run.events()):
+            end = EngineEnd.failed(f"{who} ended before it began: {_last_words(run)}", 0)
+        finish(run, end._replace(host=first.entry.host), began=state.started or state.submitted)
 
     def cancel(self, run: RunFolder, by: str) -> None:
         with contextlib.suppress(ComputeError):

@@ -218,6 +218,8 @@ def test_what_fails_before_the_bootstrap_begins_is_told(lab: Configure) -> None:
     run = start("true", nodes=1)
     assert run.wait(200).status == "Failed"
     assert run.report["message"].endswith("on h0 ended before it began: no such module: cuda/99")
+    assert run.report["cause"] is not None
+    assert run.report["cause"]["host"] == "h0", "not this machine"
 
 
 def test_setup_is_what_ranks_start_from(lab: Configure) -> None:
