@@ -5,15 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jobsdk.bootstrap.failures import fallback_report
-from jobsdk.bootstrap.spec import exit_codes, paths
+from jobsdk.bootstrap.spec import paths
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
+from jobsdk.compute.ends import EngineEnd, finish
 from jobsdk.compute.hosts.host import Host
 from jobsdk.compute.shipping import parcel
 from jobsdk.errors import ComputeError
@@ -92,15 +91,11 @@ class SpoolCompute(Compute):
                 return
             state = run.recorded_state()  # node 0 may have had its last word between our two looks
             has_begun = (run.path / "control").exists()
-            cancelled = state.status == "CancelRequested"
-            if state.is_terminal or not (has_begun or cancelled):
+            if state.is_terminal or not (has_begun or state.status == "CancelRequested"):
                 return
             for name in run.read_json("native.json")["tickets"]:
                 (self.folder / name).unlink(missing_ok=True)
-            end = fallback_report.CANCELLED if cancelled else ("Lost", exit_codes.LOST, _GONE)
-            fallback_report.write_end(
-                str(run.path), run.plan(), *end, 0, state.started or state.submitted or time.time()
-            )
+            finish(run, EngineEnd.lost(_GONE, 0), began=state.started or state.submitted)
 
     def _is_held(self, run: RunFolder) -> bool:
         """Whether a worker has node 0's ticket: it keeps it locked as long as the node runs."""
