@@ -96,12 +96,13 @@ def finish(
     from jobsdk.bootstrap.failures import fallback_report
     from jobsdk.bootstrap.spec import events, plan_file
 
-    folder, state = str(run.path), run.recorded_state()
+    folder = str(run.path)
     if end is None:
         events.write_report(folder, cast("RunReport", report))
         said = {key: report.get(key) for key in ("status", "exit_code", "message")}
-        run.append_event("ended", t=report["ended"], **said)
+        events.note(folder, "ended", t=report["ended"], **said)
     else:
+        state = run.recorded_state()
         if state.status == "CancelRequested" and not report:
             end = EngineEnd.canceled()
         facts: Dict[str, Any] = {"class": end.failure_class, "host": end.host}

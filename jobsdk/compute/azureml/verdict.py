@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from jobsdk.bootstrap.failures import classify, fallback_report, report, tracebacks
-from jobsdk.bootstrap.spec import events, exit_codes, mlflow_store, paths, plan_file, secrets
+from jobsdk.bootstrap.spec import events, exit_codes, mlflow_store, paths, secrets
 from jobsdk.bootstrap.spec import ranks as ranks_
+from jobsdk.compute.ends import finish
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
@@ -118,10 +119,7 @@ def write(
     hidden = {part: redactor.data(content.get(part)) for part in ("message", "cause", "others")}
     content.update(cast("RunReport", hidden))
     mlflow_store.finish(plan["run"], str(run.path), outcome.status, ended)
-    events.write_report(str(run.path), content)
-    plan_file.forget_secrets(str(run.path))
-    facts = {key: content.get(key) for key in ("status", "exit_code", "message")}
-    events.note(str(run.path), "ended", t=ended, **facts)
+    finish(run, None, content)
 
 
 def _judged(
