@@ -17,7 +17,7 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional
 
 import ray
 
