@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.preflight import diagnosis, machine
 from jobsdk.bootstrap.preflight.finding import OK, PROBLEM, WARNING, Finding
 from jobsdk.bootstrap.spec import ranks
@@ -349,8 +350,8 @@ def plan_preflight(
     if nodes is not None:
         job.resources.instance_count = nodes
     real = whole_plan(job, name=job.name or "job")
-    each = max(len(ranks.node_processes(real, node)) for node in range(min(real["nodes"], 64)))
-    gpus: int = ranks.gpus_of(real, each)
+    nodes_processes = map(distributions.of(real).node_processes, range(min(real["nodes"], 64)))
+    gpus = ranks.gpus_of(real, max(map(len, nodes_processes)))
 
     job.display_name = f"preflight of {job.display_name or job.name or 'a job'}"
     job.command, job.code, job.distribution, job.limits, job.preload = "jobsdk doctor", None, None, None, []
@@ -366,8 +367,7 @@ def plan_preflight(
     plan = draft.plan
     plan["preflight"] = {"token": os.urandom(32).hex(), "gpus": gpus, "bandwidth": bandwidth}
     plan["rendezvous_timeout_s"] = _RENDEZVOUS_TIMEOUT_S
-    if "restarts" in plan:
-        plan["restarts"] = {**plan["restarts"], "max": 0}
+    plan["restarts"] = {**plan["restarts"], "max": 0}
     return draft.submission()._replace(findings=())
 
 

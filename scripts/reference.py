@@ -17,10 +17,11 @@ sys.path.insert(0, str(ROOT))
 
 from jobsdk import compute as computes  # noqa: E402
 from jobsdk import reference  # noqa: E402
+from jobsdk.bootstrap import distributions  # noqa: E402
 from jobsdk.bootstrap.coordinator.restarts import LASTING  # noqa: E402
 from jobsdk.bootstrap.distributions import contract  # noqa: E402
 from jobsdk.bootstrap.failures import known_errors  # noqa: E402
-from jobsdk.bootstrap.spec import facts, ranks  # noqa: E402
+from jobsdk.bootstrap.spec import facts  # noqa: E402
 from jobsdk.bootstrap.spec import report as report_  # noqa: E402
 from jobsdk.bootstrap.spec.plan import Plan  # noqa: E402
 from jobsdk.compute.base import COMMON  # noqa: E402
@@ -79,7 +80,7 @@ def set_by(options: Mapping[str, Any], nodes: int, inherited: Mapping[str, str] 
     plan = plan_of(options, nodes)
     applied = contract.Contract(plan, facts_of(nodes, inherited))
     found: dict[str, str] = {}
-    for process in ranks.processes(plan):
+    for process in distributions.of(plan).processes():
         found.update(applied.environment(process))
     return {name.replace("_name", "_<name>") if name.startswith("AZURE_ML_") else name: found[name] for name in found}
 

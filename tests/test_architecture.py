@@ -49,7 +49,8 @@ BOOTSTRAP_LAYERS = """
     coordinator
     remote_shell preflight hangs transport detect
     launchers
-    distributions failures control
+    failures
+    distributions control
     spec
     system
 """
@@ -63,7 +64,7 @@ UPWARD = {
 }
 #: Code on the way of a job that asks for a type by its name, by what is searched for. These numbers may only fall.
 CEILINGS = {
-    r"""\["distribution"\]\["type"\]|\["distribution"\]\.get\("type"\)|distribution\.type\b""": 14,
+    r"""\["distribution"\]\["type"\]|\["distribution"\]\.get\("type"\)|distribution\.type\b""": 7,
     r"""\btype [!=]= "azureml\"""": 2,
 }
 #: How many annotations say no more than that there is a dict. This number may only fall.

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.distributions import contract
 from jobsdk.bootstrap.spec import facts as facts_
 from jobsdk.bootstrap.spec import paths
@@ -93,24 +94,21 @@ class Explanation:
         environment = {**plan["environment"], **dict.fromkeys(plan["secrets"], MASK)}
         self._contract = contract.Contract({**plan, "environment": environment}, facts)
         self.command = paths.rendered(plan, RUN_DIR)
-        self.world_size = ranks_.world_size(plan)
+        self.world_size = distributions.of(plan).world_size()
 
     def __len__(self) -> int:
         return self.world_size
 
     def __iter__(self) -> Iterator[ExplainedProcess]:
-        return map(self._explained, ranks_.processes(self.plan))
+        return map(self._explained, distributions.of(self.plan).processes())
 
     def __getitem__(self, rank: int) -> ExplainedProcess:
         """The process of a global rank. Raises IndexError if there is none."""
         if not 0 <= rank < self.world_size:
             raise IndexError(f"there is no rank {rank}: the job has ranks 0 to {self.world_size - 1}")
-        is_uneven = self.plan["distribution"]["type"] == "tensorflow"
-        node = next(self._nodes_of(rank)) if is_uneven else ranks_.node_of(self.plan, rank)
-        return next(self._explained(p) for p in ranks_.node_processes(self.plan, node) if p.rank == rank)
-
-    def _nodes_of(self, rank: int) -> Iterator[int]:
-        return (process.node_rank for process in ranks_.processes(self.plan) if process.rank == rank)
+        distribution = distributions.of(self.plan)
+        here = distribution.node_processes(distribution.node_of(rank))
+        return next(self._explained(process) for process in here if process.rank == rank)
 
     def _explained(self, process: ranks_.Process) -> ExplainedProcess:
         return ExplainedProcess(

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap.spec import ranks
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.system import private
 from jobsdk.job.paths import working_directory
 from jobsdk.runs.folder import RunFolder
@@ -33,7 +33,7 @@ def facts(compiled: Submission) -> dict[str, Any]:
         "compute": compiled.compute.name,
         "distribution": plan["distribution"]["type"],
         "nodes": plan["nodes"],
-        "processes": ranks.world_size(plan),
+        "processes": distributions.of(plan).world_size(),
         "archived": False,
         "working_dir": compiled.spec.get("working_dir"),
         "command": job.command,

@@ -204,6 +204,7 @@ class Run:
         if not self.is_of_function:
             self._raise_failure(("Completed",))
             return self
+        from jobsdk.bootstrap import distributions
         from jobsdk.functions import outcome
 
         error = self.exception(trusted=trusted)
@@ -211,9 +212,8 @@ class Run:
             raise error
         if not all_ranks:
             return outcome.value(self.folder, 0, trusted)
-        from jobsdk.bootstrap.spec.ranks import world_size
-
-        return [outcome.value(self.folder, rank, trusted) for rank in range(world_size(self.folder.plan()))]
+        ranks = range(distributions.of(self.folder.plan()).world_size())
+        return [outcome.value(self.folder, rank, trusted) for rank in ranks]
 
     def exception(self, timeout: float | None = None, *, trusted: bool = True) -> BaseException | None:
         """Wait for the end; what `result` would raise of a run that failed, None if it has completed."""

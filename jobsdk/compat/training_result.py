@@ -6,7 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.bootstrap.spec import paths, ranks
+from jobsdk.bootstrap import distributions
+from jobsdk.bootstrap.spec import paths
 from jobsdk.errors import ComputeError
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ def _lines(run: Run) -> list[dict[str, Any]]:
     folder, plan = str(run.folder.path), run.folder.plan()
     found = []
     for restart in range(run.folder.recorded_state().restarts + 1):
-        for rank in range(ranks.world_size(plan)):
-            path = paths.reports(folder, ranks.node_of(plan, rank), rank, restart)
+        for rank in range(distributions.of(plan).world_size()):
+            path = paths.reports(folder, distributions.of(plan).node_of(rank), rank, restart)
             if os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
                     found += [json.loads(line) for line in file if line.endswith("\n")]

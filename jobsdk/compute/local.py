@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.launchers import base
 from jobsdk.bootstrap.spec import paths as layout
-from jobsdk.bootstrap.spec import ranks
 from jobsdk.bootstrap.system import private, processes
 from jobsdk.compute import job_rules, supervisor
 from jobsdk.compute.base import Compute, Spec, Warn
@@ -136,7 +136,7 @@ class LocalCompute(Compute):
         path = for_ranks(os.environ)["PATH"]
         if build_env:  # the environment that is to be built may bring it
             return []
-        if ranks.has_cluster(plan) and not _is_there("ray", plan["environment"].get("PATH", path)):
+        if distributions.of(plan).has_cluster and not _is_there("ray", plan["environment"].get("PATH", path)):
             return [Finding("error", ("distribution",), "there is no ray on PATH", "pip install 'ray[default]'")]
         if launcher == "direct" or _is_there(launcher, path):
             return []

@@ -10,7 +10,7 @@ import sys
 from typing import Any, NamedTuple
 
 from jobsdk.bootstrap import distributions
-from jobsdk.bootstrap.spec import paths, ranks
+from jobsdk.bootstrap.spec import paths
 from jobsdk.errors import JobFailed, JobsdkError
 from jobsdk.functions import call
 from jobsdk.runs.folder import RunFolder
@@ -51,7 +51,7 @@ def parsed(rank: int, path: str | os.PathLike[str]) -> Outcome | None:
 
 def _file(run: RunFolder, rank: int) -> str:
     plan, restarts = run.plan(), run.recorded_state().restarts
-    process = next(one for one in ranks.processes(plan) if one.rank == rank)
+    process = next(one for one in distributions.of(plan).processes() if one.rank == rank)
     if run.read_json("azureml.json").get("launcher") != "native":
         return paths.result(str(run.path), process.node_rank, rank, restarts)
     from jobsdk import compute

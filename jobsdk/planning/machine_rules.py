@@ -32,7 +32,7 @@ def findings(
 def _gpus(plan: Plan, machine: Machine) -> Iterator[Finding]:
 
     nodes = range(min(plan["nodes"], 64))  # further ones have no more
-    processes = max(len(ranks.node_processes(plan, node)) for node in nodes)
+    processes = max(len(distributions.of(plan).node_processes(node)) for node in nodes)
     needed = ranks.gpus_of(plan, processes)
     has = f"{machine.name} has {_gpus_text(machine.gpus)}"
     count = "1 process" if processes == 1 else f"{processes} processes"

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.failures.tracebacks import plain
 from jobsdk.bootstrap.spec import paths
-from jobsdk.bootstrap.spec import ranks as ranks_
 from jobsdk.bootstrap.spec.text import duration_text
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.ranks import Ranks, counted
@@ -258,7 +258,7 @@ class Follower:
         plan, folder = self._run.plan(), str(self._run.path)
         if not plan:  # its submitter was killed before there was one
             return
-        size = ranks_.world_size(plan)
+        size = distributions.of(plan).world_size()
         width = len(f"[rank {size - 1}]")
         chosen, settled = parse_ranks(self._view.ranks, size), self._view.terminal or self._view.settled
 
@@ -271,7 +271,7 @@ class Follower:
             for node in range(plan["nodes"]):
                 path = paths.launcher_log(folder, node, restart)
                 yield _File(path, None, prefix(f"[node {node}]", node), settled, self._shown.bytes)
-        for process in ranks_.processes(plan):
+        for process in distributions.of(plan).processes():
             if chosen is None or process.rank in chosen:
                 path = paths.rank_log(folder, process.node_rank, process.rank, restart)
                 start = prefix(f"[rank {process.rank}]", process.rank)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import ranks
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Ranks:
     """Feed it events in their order; `states()` is what they say so far."""
 
     def __init__(self, plan: Plan) -> None:
-        self._processes = list(ranks.processes(plan)) if plan else []
+        self._processes = list(distributions.of(plan).processes()) if plan else []
         self._hosts: dict[int, str] = {}
         self._pids: dict[int, int] = {}
         self._ends: dict[int, tuple[int, int | None, bool]] = {}

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.failures.tracebacks import plain
 from jobsdk.bootstrap.spec import paths
-from jobsdk.bootstrap.spec import ranks as ranks_
 from jobsdk.runs.folder import RunFolder
 
 _PIECE = 256 << 10  # bytes of a piece, at most twice that, more only where one line is longer
@@ -219,7 +219,7 @@ class MergedLog:
         if plan["distribution"]["launcher"] != "direct":
             for node in range(plan["nodes"]):
                 self._logs[-1 - node] = _Log(-1 - node, paths.launcher_log(folder, node, restart), "")
-        for process in ranks_.processes(plan):
+        for process in distributions.of(plan).processes():
             place = folder, process.node_rank, process.rank, restart
             self._logs[process.rank] = _Log(process.rank, paths.rank_log(*place), paths.times(*place))
 

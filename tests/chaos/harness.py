@@ -17,8 +17,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.archive import command
-from jobsdk.bootstrap.spec import ranks
 from jobsdk.bootstrap.system import network
 from jobsdk.runs import card
 from jobsdk.runs.folder import RunFolder
@@ -123,7 +123,8 @@ class Job:
         return wait_for(happened, _LIMIT)
 
     def until_up(self, restart: int = 0) -> None:
-        expected = range(ranks.world_size(self.plan())) if self.fault.comes_up is None else self.fault.comes_up
+        world = distributions.of(self.plan()).world_size()
+        expected = range(world) if self.fault.comes_up is None else self.fault.comes_up
         files = [self.told / f"up-{restart}-{rank}" for rank in expected]
 
         def are_up() -> bool:

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from jobsdk.bootstrap.spec import ranks as ranks_
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.system import procfs
 from tests.chaos.harness import Job
 
@@ -69,10 +69,10 @@ def one_after_the_other(first: int, second: int) -> Injection:
 
 def let_the_time_be_up(job: Job) -> None:
     """Once all ranks are where they stay: as long as node 0 stands still it cannot find the time to be up."""
-    job.until(lambda: len(job.events("rank_started")) == ranks_.world_size(job.plan()))
+    job.until(lambda: len(job.events("rank_started")) == distributions.of(job.plan()).world_size())
     os.kill(job.bootstrap(0), signal.SIGSTOP)
     job.until_up()
-    ranks = [job.pid(rank) for rank in range(ranks_.world_size(job.plan()))]
+    ranks = [job.pid(rank) for rank in range(distributions.of(job.plan()).world_size())]
     job.until(lambda: all((one := procfs.stat(pid)) is not None and one.state == "S" for pid in ranks))
     os.kill(job.bootstrap(0), signal.SIGCONT)
 

@@ -27,10 +27,10 @@ from jobsdk import (
     command,
 )
 from jobsdk import compute as computes
+from jobsdk.bootstrap import distributions as distributions_
 from jobsdk.bootstrap.agent.facts import facts_of
 from jobsdk.bootstrap.distributions import contract, ray
 from jobsdk.bootstrap.spec import paths, plan_file
-from jobsdk.bootstrap.spec import ranks as ranks_
 from jobsdk.bootstrap.system import infiniband, processes
 from jobsdk.compute.environ import for_ranks
 from jobsdk.errors import ValidationError
@@ -263,7 +263,7 @@ def test_any_job_has_the_environment_that_explain_showed(
         reject()  # the compute has no room for it, or fields clash
     shown = job.explain()
     plan = plan_file.read(str(run.folder.path))
-    ranks = list(ranks_.processes(plan))
+    ranks = list(distributions_.of(plan).processes())
     assert [(one.rank, one.node_rank, one.local_rank, one.role) for one in shown] == [
         (one.rank, one.node_rank, one.local_rank, one.role) for one in ranks
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobsdk import JobsdkError, MLClient, PyTorchDistribution, ScalingConfig, TorchConfig, command
-from jobsdk.bootstrap.spec import ranks
+from jobsdk.bootstrap import distributions
 from jobsdk.client.operations import Submission
 from jobsdk.compute.kubernetes import objects as kubernetes_objects
 from jobsdk.doctor import plan_preflight
@@ -274,7 +274,8 @@ def test_explain_shows_the_layout_that_is_compiled(settings: dict[str, Any]) -> 
     configure(**settings)
     the_job = job(16)
     shown, plan = the_job.explain(), compiled(16).plan
-    assert (shown.plan["nodes"], len(shown)) == (plan["nodes"], ranks.world_size(plan)) == (plan["nodes"], 16)
+    assert shown.plan["nodes"] == plan["nodes"]
+    assert len(shown) == distributions.of(plan).world_size() == 16
     nodes = plan["nodes"]
     assert f"scaling: 16 workers, PACK: {nodes} node{'s' * (nodes > 1)} x {16 // nodes}; each 1 GPU" in str(shown)
     assert shown[15].environment["JOBSDK_GPUS_PER_PROCESS"] == "1"

@@ -16,6 +16,7 @@ from jobsdk import (
     TorchConfig,
     command,
 )
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.distributions import contract
 from jobsdk.bootstrap.spec import facts as facts_
 from jobsdk.bootstrap.spec import ranks
@@ -197,7 +198,7 @@ def test_each_process_has_its_share_of_the_nodes_gpus(share: float, masks: list[
     scaling = ScalingConfig(num_workers=len(masks), use_gpu=True, resources_per_worker={"GPU": share})
     plan = make_plan(command(command="env", scaling=scaling), name="r")
     facts = facts_.Facts(["h"], [[1]], "h", 8, None, ["a", "b", "c", "d"], {}, "/run", "/run")
-    each = [contract.Contract(plan, facts).environment(process) for process in ranks.processes(plan)]
+    each = [contract.Contract(plan, facts).environment(process) for process in distributions.of(plan).processes()]
     assert [one["CUDA_VISIBLE_DEVICES"] for one in each] == masks
     assert {one["JOBSDK_GPUS_PER_PROCESS"] for one in each} == {f"{share:g}"}
     assert ranks.gpus_of(plan, len(masks)) == len({gpu for mask in masks for gpu in mask.split(",")})

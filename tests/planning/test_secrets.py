@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobsdk import DeepSpeedDistribution, Input, MLClient, PyTorchDistribution, ScalingConfig, command
-from jobsdk.bootstrap.spec import plan_file, ranks
+from jobsdk.bootstrap import distributions
+from jobsdk.bootstrap.spec import plan_file
 from jobsdk.compute.slurm.compute import SlurmCompute
 from jobsdk.errors import JobsdkError
 from jobsdk.job.command import CommandJob
@@ -91,5 +92,5 @@ def test_a_secret_leaves_the_world_as_the_compute_lays_it_out(tmp_path: Path, mo
     run = MLClient().jobs.create_or_update(scaled)
     read = plan_file.read(str(run.folder.path))
     assert read["distribution"]["config"]["wandb"]["api_key"] == key
-    assert (read["nodes"], read["distribution"]["processes"], ranks.world_size(read)) == (2, 4, 8)
-    assert ranks.world_size(run.folder.plan()) == scaled.explain().world_size == 8
+    assert (read["nodes"], read["distribution"]["processes"], distributions.of(read).world_size()) == (2, 4, 8)
+    assert distributions.of(run.folder.plan()).world_size() == scaled.explain().world_size == 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Set, cast
 
-from .. import launchers
+from .. import distributions, launchers
 from ..control.channel import Message
 from ..coordinator.blame import hold_s
 from ..failures import tracebacks
@@ -82,7 +82,7 @@ class NodeAttempt:
         self._starter = RankStarter(self._launcher, control, self._began, member.warn)
         sharers = node.nodes_here if node.lifeline else 0
         try:
-            if ranks_.has_shell(self._plan):
+            if distributions.of(self._plan).has_shell:
                 self._shells = self._new_shells(self._starter.prepare_shell(facts), facts.addresses[node.rank])
             self._cluster = launchers.cluster_of(self._plan, node.rank, facts, sharers, node.token)
             if self._cluster is None:
@@ -150,7 +150,7 @@ class NodeAttempt:
         if self._launcher.is_direct:
             return own
         folder, attempt = self._member.node.run_dir, self._member.attempt or 0
-        ranks = ranks_.processes(self._plan)
+        ranks = distributions.of(self._plan).processes()
         return own + [paths.rank_log(folder, one.node_rank, one.rank, attempt) for one in ranks]
 
     # -- watching ------------------------------------------------------------------------------------------------

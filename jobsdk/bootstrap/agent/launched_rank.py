@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from .. import launchers
+from .. import distributions, launchers
 from ..control.channel import Message
 from ..control.client import ControlClient
 from ..control.loop import Loop
@@ -39,9 +39,9 @@ class LaunchedRank:
         self._code = 1
         self._pid: Optional[int] = None
         self._stopped = False
-        node = ranks.node_of(plan, rank)
-        local = rank - ranks.first_rank(plan, node)
-        self._process = ranks.Process(rank, local, node, ranks.size_of(plan, node), "worker", rank)
+        node = distributions.of(plan).node_of(rank)
+        local = rank - distributions.of(plan).first_rank(node)
+        self._process = ranks.Process(rank, local, node, distributions.of(plan).size_of(node), "worker", rank)
         run_dir = os.environ["JOBSDK_RUN_DIR"]
         self._run_dir = run_dir
         self._restart = 0
@@ -73,7 +73,7 @@ class LaunchedRank:
     def _start(self, message: Message) -> None:
         self._restart = message["restart"]
         self._log = paths.rank_log(self._run_dir, self._process.node_rank, self._process.rank, self._restart)
-        expected = ranks.world_size(self._plan)
+        expected = distributions.of(self._plan).world_size()
         if self._size != expected:
             text = "the launcher made a world of %d ranks, the job has %d" % (self._size, expected)
             self._report(1, None, {"error": text})

@@ -14,7 +14,6 @@ from ..control.client import ControlClient
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT_S
 from ..spec import mlflow_store, variables
-from ..spec import ranks as ranks_
 from ..system import infiniband, network, processes
 from .node import Node
 
@@ -103,7 +102,7 @@ class Membership:
         return max(1, processes.cores() // self.node.nodes_here)
 
     def ranks(self) -> List[int]:
-        return [process.rank for process in ranks_.node_processes(self.plan, self.node.rank)]
+        return [process.rank for process in distributions.of(self.plan).node_processes(self.node.rank)]
 
     def prepare_metrics(self) -> None:
         """Make MLflow's folders for the ranks, while other nodes join."""

@@ -66,7 +66,7 @@ class RankStarter:
                 dict(facts.inherited, **environment.environment(process)),
                 paths.rank_log(facts.run_dir, self._node_rank, process.rank, facts.restart_count),
             )
-            for process in ranks_.node_processes(self._plan, self._node_rank)
+            for process in distributions.of(self._plan).node_processes(self._node_rank)
         ]
 
     def _start_ranks(self, ranks: List[Rank]) -> None:
@@ -90,7 +90,7 @@ class RankStarter:
         environment = base.chosen(self._plan, facts)
         environment.update(self._control, JOBSDK_RUN_DIR=facts.run_dir, JOBSDK_RUN_NAME=self._plan["run"])
         environment[variables.IO_DIR] = facts.io_dir
-        if ranks_.has_shell(self._plan):
+        if distributions.of(self._plan).has_shell:
             given = environment.get("PATH", os.defpath)
             environment["PATH"] = paths.shell_path(facts.run_dir, self._node_rank, given)
         return environment

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from .. import launchers
+from .. import distributions, launchers
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT_S, Pulse
 from ..failures import tracebacks
@@ -163,7 +163,7 @@ class Supervisor:
 
     def _share_gpus(self, nodes: int) -> List[Optional[List[str]]]:
         """The machine's GPUs, split over the simulated nodes where the job says how many a process takes."""
-        most = max(len(ranks_.node_processes(self._plan, rank)) for rank in range(nodes))
+        most = max(len(distributions.of(self._plan).node_processes(rank)) for rank in range(nodes))
         each = ranks_.gpus_of(self._plan, most)
         gpus = processes.visible_gpus(os.environ)
         if not each:

@@ -10,7 +10,7 @@ from .. import distributions, launchers
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT_S, ControlServer, Peer
 from ..hangs.query import Answer, Inquiries
-from ..spec import events, exit_codes, ranks
+from ..spec import events, exit_codes
 from . import blame
 from .attempt import Attempt
 from .ending import Ending
@@ -104,7 +104,7 @@ class Coordinator:
 
     def _rank_left(self, rank: int, why: str) -> None:
         if self._phase == RUNNING and rank not in self.attempt.ends and self.attempt.reason is None:
-            node = ranks.node_of(self._plan, rank)
+            node = distributions.of(self._plan).node_of(rank)
             text = "rank %d on node %d vanished: %s" % (rank, node, why)
             self.fail(blame.unreported("vanished", text, node, rank=rank, exit_code=1))
 
@@ -181,11 +181,11 @@ class Coordinator:
 
     def _has_work(self, node: int) -> bool:
         """Whether ranks of a node have not ended; a launcher may have started them from another node."""
-        return any(one.rank not in self.attempt.ends for one in ranks.node_processes(self._plan, node))
+        return any(one.rank not in self.attempt.ends for one in distributions.of(self._plan).node_processes(node))
 
     def _no_shell(self) -> Optional[str]:
         """Why no command is to be started on any node."""
-        if self._phase == RUNNING and self.attempt.goes_on and ranks.has_shell(self._plan):
+        if self._phase == RUNNING and self.attempt.goes_on and distributions.of(self._plan).has_shell:
             return None
         return "the job is being stopped"
 

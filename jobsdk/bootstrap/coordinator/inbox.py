@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 from .. import distributions
 from ..control.channel import Message
 from ..control.server import Peer
-from ..spec import ranks
 from .journal import Journal
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class Inbox:
     def _on_facts(self, peer: Peer, message: Message) -> None:
         """A rank under a foreign launcher asks for what the nodes were told."""
         if self._job.is_running:
-            node = self._job.members.present[ranks.node_of(self._plan, peer.number)]
+            node = self._job.members.present[distributions.of(self._plan).node_of(peer.number)]
             peer.send(dict(self._job.told, cores=node["cores"], gpus=node["gpus"]))
 
     def _on_rank_started(self, peer: Peer, message: Message) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Dict
 
+from .. import distributions
 from ..spec import mlflow_store, paths
 from ..spec.facts import Facts
-from ..spec.ranks import Process, has_shell, node_processes, sharers, world_size
+from ..spec.ranks import Process, sharers
 from . import of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Contract:
         self._plan = plan
         self._facts = facts
         self._distribution = of(plan)
-        self._world_size = world_size(plan)
+        self._world_size = distributions.of(plan).world_size()
         self._shared = self._shared_variables()
         self._of_launcher = self._distribution.launcher_variables(facts)
         self._has_store = mlflow_store.has_store(plan, facts.inherited)
@@ -57,7 +58,7 @@ class Contract:
 
     def of_node(self, node_rank: int) -> Dict[str, str]:
         """For what others start on a node by `ssh`: what its processes have, but for what says which process it is."""
-        size = max(1, len(node_processes(self._plan, node_rank)))
+        size = max(1, len(distributions.of(self._plan).node_processes(node_rank)))
         node = Process(-1, 0, node_rank, self._plan["distribution"].get("processes", size), "tuner", 0)
         variables = dict(self._shared, NODE_RANK=str(node_rank), AZUREML_CR_NODE_RANK=str(node_rank))
         del variables["WORLD_SIZE"]
@@ -71,7 +72,7 @@ class Contract:
         inherited, run_dir = self._facts.inherited, self._facts.run_dir
         given = variables.get("PYTHONPATH", inherited.get("PYTHONPATH", ""))
         variables["PYTHONPATH"] = paths.python_path(run_dir, given)
-        if has_shell(self._plan):
+        if distributions.of(self._plan).has_shell:
             given = variables.get("PATH", inherited.get("PATH", os.defpath))
             variables["PATH"] = paths.shell_path(run_dir, node_rank, given)
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from ..spec import paths, ranks
 from ..spec.facts import Facts
+from ..spec.ranks import Process
 from .pytorch import PyTorch
 
 
 class DeepSpeed(PyTorch):
     kind = "deepspeed"
     has_hostfile = True
+    asks_for_shell = True
+
+    def node_processes(self, node_rank: int) -> List[Process]:
+        if "autotuning" not in self.settings:
+            return super().node_processes(node_rank)
+        # The tuner starts the processes of its trials itself, and says who they are.
+        return [Process(0, 0, 0, self.settings["processes"], "tuner", 0)] if node_rank == 0 else []
+
+    def world_size(self) -> int:
+        return 1 if "autotuning" in self.settings else super().world_size()
 
     def files(self, run_dir: str) -> Dict[str, Dict[str, Any]]:
         config = self.settings.get("config")

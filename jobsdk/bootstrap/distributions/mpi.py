@@ -13,12 +13,13 @@ class Mpi(Distribution):
     kind = "mpi"
     has_hostfile = True
     uses_mpi = True
+    asks_for_shell = True
 
     def variables(self, process: ranks.Process, facts: Facts) -> Dict[str, str]:
         master = facts.addresses[0]
         variables = {
             "OMPI_COMM_WORLD_RANK": str(process.rank),
-            "OMPI_COMM_WORLD_SIZE": str(ranks.world_size(self.plan)),
+            "OMPI_COMM_WORLD_SIZE": str(self.world_size()),
             "OMPI_COMM_WORLD_LOCAL_RANK": str(process.local_rank),
             "OMPI_COMM_WORLD_LOCAL_SIZE": str(process.local_size),
             "OMPI_COMM_WORLD_NODE_RANK": str(process.local_rank),  # in Open MPI's words: the rank within the node
@@ -30,7 +31,7 @@ class Mpi(Distribution):
 
     def launcher_variables(self, facts: Facts) -> Dict[str, str]:
         """With `launcher: direct` the command may call mpirun by itself, which is to find the nodes as ours does."""
-        if self.settings["launcher"] != "direct" or not ranks.has_shell(self.plan):
+        if self.settings["launcher"] != "direct" or not self.has_shell:
             return {}
         from . import open_mpi
 

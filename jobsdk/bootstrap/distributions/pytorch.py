@@ -18,7 +18,7 @@ class PyTorch(Distribution):
         return {
             "ROLE_NAME": "default",
             "ROLE_RANK": str(process.rank),
-            "ROLE_WORLD_SIZE": str(ranks.world_size(self.plan)),
+            "ROLE_WORLD_SIZE": str(self.world_size()),
             "GROUP_WORLD_SIZE": str(self.plan["nodes"]),
             "TORCHELASTIC_RUN_ID": self.plan["run"],
             "TORCHELASTIC_RESTART_COUNT": str(facts.restart_count),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
+from .. import distributions
 from ..spec import facts as facts_
-from ..spec import ranks
 from .base import Distribution
 
 if TYPE_CHECKING:
@@ -21,6 +21,18 @@ _HEAD, _DASHBOARD, _CLIENT = 1, 2, 3
 class Ray(Distribution):
     kind = "ray"
 
+    @property
+    def has_cluster(self) -> bool:  # type: ignore[override]
+        """With an `address` the command uses a cluster that is there."""
+        return "address" not in self.settings
+
+    def size_of(self, node_rank: int) -> int:
+        """The command runs on the head alone."""
+        return int(node_rank == 0)
+
+    def first_rank(self, node_rank: int) -> int:
+        return min(1, node_rank)
+
     def ports(self, node_rank: int) -> int:
         return PORTS
 
@@ -32,12 +44,12 @@ class Ray(Distribution):
 
     def is_done(self, ends: Mapping[int, Mapping[str, Any]]) -> bool:
         """The job's own cluster never ends by itself."""
-        return ranks.has_cluster(self.plan) and 0 in ends and ends[0]["exit_code"] == 0
+        return self.has_cluster and 0 in ends and ends[0]["exit_code"] == 0
 
 
 def variables(plan: Plan, facts: facts_.Facts) -> Dict[str, str]:
     """By which Ray finds the cluster, and is let in: for the command, and for Ray's own processes."""
-    if not ranks.has_cluster(plan):
+    if not distributions.of(plan).has_cluster:
         return {"RAY_ADDRESS": plan["distribution"]["address"]}
     port = plan["distribution"].get("port") or facts.ports[0][_HEAD]
     return {

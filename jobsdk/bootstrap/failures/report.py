@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
-from ..spec import exit_codes, ranks
+from .. import distributions
+from ..spec import exit_codes
 from ..spec.text import ranges
 from . import classify, tracebacks
 
@@ -42,7 +43,7 @@ def outcome(plan: Plan, reason: Optional[str], ends: Mapping[int, RankEnd], fail
         failures = [timed_out(plan)]
     if failures:
         return _failed(plan, failures, ends)
-    expected = ranks.world_size(plan)
+    expected = distributions.of(plan).world_size()
     silent = [rank for rank in range(expected) if not _succeeded(ends.get(rank), reason)]
     if silent:
         text = "no success was reported by rank(s) %s" % ", ".join(str(rank) for rank in silent[:20])
@@ -101,7 +102,7 @@ def judged(plan: Plan, record: RankEnd) -> Cause:
     cause["port_is_ours"] = (
         verdict["class"] == "port_in_use"
         and bool(ours)
-        and (port in ours or (port is None and plan["distribution"]["type"] == "tensorflow"))
+        and (port in ours or (port is None and not distributions.of(plan).names_ports))
     )
     role = role_of(plan, record.get("rank"))
     if role is not None:
@@ -113,9 +114,9 @@ def role_of(plan: Plan, rank: Optional[int]) -> Optional[Tuple[str, int]]:
     """A rank's role and its number in it."""
     if rank is None:
         return None
-    if plan["distribution"]["type"] != "tensorflow":
+    if not distributions.of(plan).has_roles:
         return "worker", rank
-    return next(((one.role, one.role_index) for one in ranks.processes(plan) if one.rank == rank), None)
+    return next(((one.role, one.role_index) for one in distributions.of(plan).processes() if one.rank == rank), None)
 
 
 def name_of(plan: Plan, record: Mapping[str, Any]) -> str:
@@ -124,7 +125,7 @@ def name_of(plan: Plan, record: Mapping[str, Any]) -> str:
     if rank is None:
         return "the job" if node is None else "node %d" % node
     role = role_of(plan, rank)
-    shown = " (%s %d)" % role if role and plan["distribution"]["type"] == "tensorflow" else ""
+    shown = " (%s %d)" % role if role and distributions.of(plan).has_roles else ""
     return "rank %d%s on node %d" % (rank, shown, node if node is not None else 0)
 
 
@@ -132,7 +133,7 @@ def others(plan: Plan, cause: Optional[Cause], ends: Mapping[int, RankEnd]) -> L
     """What became of the ranks that are not the cause, those with the same fate together, most of them first."""
     found: Dict[str, List[int]] = {}
     excepted = {*cause["ranks"], cause.get("rank")} if cause else set()
-    for process in ranks.processes(plan):
+    for process in distributions.of(plan).processes():
         if process.rank not in excepted:
             found.setdefault(_fate(ends.get(process.rank)), []).append(process.rank)
     return [{"ranks": found[what], "what": what} for what in sorted(found, key=lambda what: -len(found[what]))]
@@ -152,7 +153,7 @@ def _fate(end: Optional[RankEnd]) -> str:
 
 def rank_records(plan: Plan, ends: Mapping[int, RankEnd]) -> Iterable[RankRecord]:
     """A line for each rank."""
-    for process in ranks.processes(plan):
+    for process in distributions.of(plan).processes():
         end = ends.get(process.rank, {})
         yield {
             "rank": process.rank,

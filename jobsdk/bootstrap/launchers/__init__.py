@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
+from .. import distributions
 from ..control.loop import Loop
-from ..spec import ranks
 from ..spec.facts import Facts
 from .base import Abort as Abort
 from .base import Launcher as Launcher
@@ -42,7 +42,7 @@ def cluster_of(plan: Plan, node_rank: int, facts: Facts, sharers: int, token: by
 
     `sharers` is how many nodes of the job share this machine on the local compute, 0 elsewhere; `token` is the run's.
     """
-    if not ranks.has_cluster(plan):
+    if not distributions.of(plan).has_cluster:
         return None
     from .ray_cluster import Member
 
@@ -58,7 +58,7 @@ def assembly_of(
     failed: Callable[[ClusterFailure, List[int]], None],
 ) -> Optional[Assembly]:
     """On node 0, how the nodes' parts become the cluster of `cluster_of`; None where there is none."""
-    if not ranks.has_cluster(plan):
+    if not distributions.of(plan).has_cluster:
         return None
     from .ray_cluster import Assembly
 
@@ -67,7 +67,7 @@ def assembly_of(
 
 def clean_up(plan: Plan, token: bytes, inherited: Mapping[str, str]) -> None:
     """Remove what bootstraps that were killed have left of the job's own cluster. `token` was their run's."""
-    if ranks.has_cluster(plan):
+    if distributions.of(plan).has_cluster:
         from ..distributions import ray
 
         ray.remove(ray.folder(plan, token, inherited))

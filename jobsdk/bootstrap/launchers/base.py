@@ -124,7 +124,7 @@ def write_hostfile(plan: Plan, facts: facts_.Facts) -> None:
     for path, form in files.items():
         temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())  # nodes may share the folder
         with open(temporary, "w") as file:
-            file.writelines(form % (name, ranks.size_of(plan, node)) for node, name in enumerate(names))
+            file.writelines(form % (name, distributions.of(plan).size_of(node)) for node, name in enumerate(names))
         os.replace(temporary, path)
 
 

@@ -11,8 +11,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Callable, Dict, NamedTuple, Optional, Set
 
+from .. import distributions
 from ..control.loop import Loop
-from ..spec import ranks
 from ..system import processes
 from .mpirun import HYDRA, OPENMPI, Program
 
@@ -135,7 +135,7 @@ def mismatch(library: Library, launcher: Program) -> str:
 
 def watch_rank(plan: Plan, loop: Loop, pid: int, rank: int, warn: Callable[[str], None]) -> None:
     """Warn of an MPI library in a rank that no mpirun started. Rank 0 speaks for all."""
-    if rank == 0 and ranks.world_size(plan) > 1:
+    if rank == 0 and distributions.of(plan).world_size() > 1:
         Watch(loop, pid, lambda library: warn(warning(library)))
 
 

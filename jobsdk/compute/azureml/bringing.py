@@ -8,8 +8,9 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.agent import azureml_node
-from jobsdk.bootstrap.spec import ranks, secrets
+from jobsdk.bootstrap.spec import secrets
 from jobsdk.compute.azureml import following
 from jobsdk.compute.azureml.connection import Connection
 from jobsdk.errors import JobsdkError, RunExists, RunNotFound
@@ -150,7 +151,7 @@ def _facts(job: Mapping[str, Any], plan: Plan, compute: str) -> dict[str, Any]:
         "compute": compute,
         "distribution": plan["distribution"]["type"],
         "nodes": plan["nodes"],
-        "processes": ranks.world_size(plan),
+        "processes": distributions.of(plan).world_size(),
         "archived": bool(properties.get("isArchived")),
         "command": properties.get("command"),
         "host": os.uname().nodename,

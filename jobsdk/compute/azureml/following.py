@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.coordinator import restarts
 from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.spec import ranks as ranks_
@@ -80,7 +81,7 @@ def reports_of(blobs: list[Blob], prefix: str) -> list[Log]:
 
 def rank_of(log: Log, plan: Plan) -> ranks_.Process | None:
     """Whose log it is; None where the plan has no such process."""
-    for process in ranks_.processes(plan):
+    for process in distributions.of(plan).processes():
         if log.role is not None and plan["distribution"]["type"] == "tensorflow":
             if (process.role, process.role_index) == (log.role, log.number):
                 return process

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.failures import classify, fallback_report, report, tracebacks
 from jobsdk.bootstrap.spec import events, exit_codes, mlflow_store, paths, secrets
-from jobsdk.bootstrap.spec import ranks as ranks_
 from jobsdk.compute.ends import finish
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _judged(
 ) -> tuple[dict[int, RankEnd], report.Outcome]:
     """The end of each rank of which one is known, and that of the run."""
     if status == "Completed":
-        size = ranks_.world_size(plan)
+        size = distributions.of(plan).world_size()
         done: RankEnd = {"exit_code": 0, "signal": None, "stopped": False, "t": ended}
         return dict.fromkeys(range(size), done), report.Outcome(status, 0, f"all {size} ranks completed", None)
     lasted = ended - started if started else 0.0
@@ -168,7 +168,7 @@ def _ends(run: RunFolder, plan: Plan, service: _Service, written: Mapping[int, f
     named = _named(plan, service)
     found: list[RankEnd] = []
     restart = run.recorded_state().restarts
-    for process in ranks_.processes(plan):
+    for process in distributions.of(plan).processes():
         log = paths.rank_log(str(run.path), process.node_rank, process.rank, restart)
         words = tracebacks.last_words(log)
         was_killed = any(_KILLED.search(line) for line in words["last_lines"])
@@ -200,9 +200,9 @@ def _named(plan: Plan, service: _Service) -> int | None:
     """The rank whose log the service names."""
     match = _LOG_FILE.search(service.text)
     if match is None:
-        return 0 if ranks_.world_size(plan) == 1 and service.end[0] is not None else None
+        return 0 if distributions.of(plan).world_size() == 1 and service.end[0] is not None else None
     role, number = match[1], int(match[2])
-    for process in ranks_.processes(plan):
+    for process in distributions.of(plan).processes():
         if (process.rank if role is None else process.role_index) == number and role in (None, process.role):
             return process.rank
     return None
@@ -212,7 +212,7 @@ def _others(plan: Plan, cause: Cause | None, ends: Mapping[int, RankEnd]) -> lis
     """What is known of the ranks that are not the cause, those with the same fate together."""
     found: dict[str, list[int]] = {}
     excepted = {*cause["ranks"], cause.get("rank")} if cause else set()
-    for rank in range(ranks_.world_size(plan)):
+    for rank in range(distributions.of(plan).world_size()):
         if rank not in excepted:
             found.setdefault(_fate(ends.get(rank)), []).append(rank)
     return [{"ranks": ranks, "what": what} for what, ranks in sorted(found.items(), key=lambda one: -len(one[1]))]

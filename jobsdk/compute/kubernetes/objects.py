@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.detect import kubernetes
 from jobsdk.bootstrap.spec import plan_file, ranks
 from jobsdk.bootstrap.spec import variables as variables_
@@ -213,7 +214,7 @@ def _environment(settings: Settings, name: str, code: str | None) -> list[Object
 def _resources(plan: Plan, settings: Settings) -> Object:
     gpus = settings.get("gpus_per_node")
     if gpus is None and plan["gpus_per_process"]:
-        gpus = ranks.gpus_of(plan, len(ranks.node_processes(plan, 0)))
+        gpus = ranks.gpus_of(plan, len(distributions.of(plan).node_processes(0)))
     devices = {**_texts(settings, "devices"), **_texts(settings, "rdma")}
     if gpus:
         devices[settings.get("gpu_resource", _GPU)] = str(gpus)

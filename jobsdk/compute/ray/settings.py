@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import ranks
 from jobsdk.compute.settings import Setting, duration, mistakes_in
 
@@ -151,7 +152,7 @@ def demand(job: CommandJob, plan: Plan, settings: Mapping[str, Any]) -> Demand:
     processes = int(distribution.get("processes", 1))
     if job.scaling is None:
         if distribution["type"] == "tensorflow":
-            processes = max(len(ranks.node_processes(plan, rank)) for rank in range(min(nodes, 2)))
+            processes = max(len(distributions.of(plan).node_processes(rank)) for rank in range(min(nodes, 2)))
         gpus = settings.get("gpus_per_node") or ranks.gpus_of(plan, processes)
         bundle = {"CPU": settings.get("cpus_per_node", processes), "GPU": gpus}
         bundle.update(settings.get("resources_per_node", {}))

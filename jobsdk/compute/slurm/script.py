@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import paths, ranks, variables
 from jobsdk.compute.shipping import parcel
 from jobsdk.compute.slurm import settings as slurm_settings
@@ -97,7 +98,7 @@ def _header(plan: Plan, settings: Mapping[str, Any], run_dir: str, requeues: boo
     def option(name: str, value: Any) -> str:
         return f"--{name}={_quoted(str(value))}"
 
-    wanted = ranks.gpus_of(plan, _most_processes(plan)) or None
+    wanted = ranks.gpus_of(plan, distributions.of(plan).most_processes()) or None
     gpus = slurm_settings.gpus(settings, wanted)
     limit = time_limit(plan, settings)
     options = [option("job-name", plan["run"])]
@@ -116,14 +117,6 @@ def _header(plan: Plan, settings: Mapping[str, Any], run_dir: str, requeues: boo
     options.append("--requeue" if requeues else "--no-requeue")
     options += ["--open-mode=append", option("output", f"{run_dir}/{LOG}".replace("%", "%%")), option("chdir", run_dir)]
     return options + [str(line) for line in settings.get("sbatch", [])]
-
-
-def _most_processes(plan: Plan) -> int:
-    """How many processes the node has that has most. TensorFlow's tasks are dealt out in turn, a chief is extra."""
-    if plan["distribution"]["type"] != "tensorflow":
-        return int(plan["distribution"]["processes"])
-    nodes, chief = int(plan["nodes"]), int(bool(plan["distribution"]["chief"]))
-    return math.ceil((ranks.world_size(plan) - chief) / nodes) + chief
 
 
 def _srun(plan: Plan, settings: Mapping[str, Any], folders: Folders, image: str | None) -> str:

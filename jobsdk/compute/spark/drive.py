@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.control.channel import Message
-from jobsdk.bootstrap.spec import plan_file, ranks
+from jobsdk.bootstrap.spec import plan_file
 from jobsdk.compute.ends import EngineEnd, EngineEnded
 from jobsdk.compute.engine import node
 from jobsdk.compute.engine.hold import Hold, foreign
@@ -180,7 +181,7 @@ class Drive:
         """What a node's ranks get beside the bootstrap's own: threads for the cores that Spark counts for its task."""
         if "OMP_NUM_THREADS" in self._stage.executor_variables():
             return {}
-        processes = len(ranks.node_processes(self._hold.plan, rank)) or 1
+        processes = len(distributions.of(self._hold.plan).node_processes(rank)) or 1
         return {"OMP_NUM_THREADS": str(max(1, int(offer["cpus"]) // processes))}
 
     # -- after -----------------------------------------------------------------------------------------------------

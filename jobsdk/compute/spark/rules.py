@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.spec import ranks
 from jobsdk.compute import job_rules
@@ -47,7 +48,7 @@ def cpus_of_node(settings: Mapping[str, Any], job: CommandJob, layout: Layout | 
 
 
 def _gpus_needed(plan: Plan) -> int:
-    return ranks.gpus_of(plan, max(len(ranks.node_processes(plan, node)) for node in range(plan["nodes"])))
+    return ranks.gpus_of(plan, max(len(distributions.of(plan).node_processes(node)) for node in range(plan["nodes"])))
 
 
 def _session(name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:

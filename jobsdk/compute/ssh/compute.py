@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.spec import plan_file, ranks
 from jobsdk.compute import job_rules
@@ -339,7 +340,7 @@ def _gpus_needed(plan: Plan) -> int | None:
     """How many GPUs each node uses where the job says so; None: all that the host has."""
     if plan["gpus_per_process"] is None:
         return None
-    return ranks.gpus_of(plan, max(len(ranks.node_processes(plan, node)) for node in range(plan["nodes"])))
+    return ranks.gpus_of(plan, max(len(distributions.of(plan).node_processes(node)) for node in range(plan["nodes"])))
 
 
 def _ports_of(run: str) -> list[int]:

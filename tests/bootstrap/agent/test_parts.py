@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap import launchers
+from jobsdk.bootstrap import distributions, launchers
 from jobsdk.bootstrap.agent.children import Children
 from jobsdk.bootstrap.agent.membership import Membership
 from jobsdk.bootstrap.agent.node import Node
@@ -20,7 +20,6 @@ from jobsdk.bootstrap.control.loop import Loop
 from jobsdk.bootstrap.launchers.deepspeed import DeepSpeedLauncher
 from jobsdk.bootstrap.launchers.deepspeed_tuner import Tuner
 from jobsdk.bootstrap.launchers.mpirun import Mpirun
-from jobsdk.bootstrap.spec import ranks
 from tests.bootstrap.runs import plan
 
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.05; done"
@@ -166,7 +165,7 @@ def ended(run: Callable[[], Any]) -> tuple[int, int]:
 def test_node_0_hears_of_each_rank_and_of_no_launcher(loop: Loop, tmp_path: Path) -> None:
     member = Told(plan("x"), loop, tmp_path)
     children = Children(member)
-    process = next(ranks.processes(member.plan))
+    process = next(distributions.of(member.plan).processes())
     failing, status = ended(lambda: os._exit(3))
     children.began(failing, process, str(tmp_path / "log"))
     children.began(10**9, None, str(tmp_path / "launcher"))
@@ -186,7 +185,7 @@ def test_a_word_of_an_attempt_that_is_over_is_not_said(loop: Loop, tmp_path: Pat
     children = Children(member)
     log = tmp_path / "log"
     log.write_text("a line\n")
-    children.began(10**9, next(ranks.processes(member.plan)), str(log))
+    children.began(10**9, next(distributions.of(member.plan).processes()), str(log))
     member.attempt = 1
     children.take(10**9)
     assert [message["type"] for message in member.messages] == ["rank_started"]

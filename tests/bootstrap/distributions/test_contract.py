@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.distributions import contract
 from jobsdk.bootstrap.spec import facts as facts_
-from jobsdk.bootstrap.spec import ranks
 from tests.bootstrap.runs import plan
 
 
@@ -28,7 +28,7 @@ def facts(the_plan: dict[str, Any], **more: Any) -> facts_.Facts:
 
 def environments(the_plan: dict[str, Any], **more: Any) -> list[dict[str, str]]:
     rules = contract.Contract(the_plan, facts(the_plan, **more))
-    return [rules.environment(process) for process in ranks.processes(the_plan)]
+    return [rules.environment(process) for process in distributions.of(the_plan).processes()]
 
 
 uniform = st.builds(
@@ -58,7 +58,7 @@ tensorflow = st.integers(1, 8).flatmap(
 @given(st.one_of(uniform, tensorflow))
 def test_ranks_are_a_permutation_and_all_agree_on_the_world(the_plan: dict[str, Any]) -> None:
     found = environments(the_plan)
-    size = ranks.world_size(the_plan)
+    size = distributions.of(the_plan).world_size()
     assert [int(env["RANK"]) for env in found] == list(range(size))
     assert {env["WORLD_SIZE"] for env in found} == {str(size)}
     assert {env["MASTER_ADDR"] for env in found} == {"10.0.0.0"}
@@ -80,14 +80,14 @@ def test_tf_config_names_every_task_once_with_an_address_of_its_own(the_plan: di
     assert len(set(hosts)) == len(hosts)
     assert all(hosts for hosts in cluster.values()), "TensorFlow 2.13+ refuses an empty list"
     assert ("chief" in cluster) == the_plan["distribution"]["chief"]
-    for process, config in zip(ranks.processes(the_plan), configs, strict=True):
+    for process, config in zip(distributions.of(the_plan).processes(), configs, strict=True):
         role, index = config["task"]["type"], config["task"]["index"]
         assert cluster[role][index].startswith(f"10.0.0.{process.node_rank}:")
 
 
 def test_with_as_many_workers_as_nodes_server_0_shares_node_0() -> None:
     roles = {"type": "tensorflow", "launcher": "direct", "workers": 3, "parameter_servers": 1, "chief": False}
-    places = [(p.role, p.role_index, p.node_rank) for p in ranks.processes(plan("x", 3, roles))]
+    places = [(p.role, p.role_index, p.node_rank) for p in distributions.of(plan("x", 3, roles)).processes()]
     assert places == [("worker", 0, 0), ("ps", 0, 0), ("worker", 1, 1), ("worker", 2, 2)]
 
 

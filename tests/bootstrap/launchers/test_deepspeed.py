@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.distributions import contract
 from jobsdk.bootstrap.launchers import deepspeed_tuner
 from jobsdk.bootstrap.launchers.deepspeed import parse_config
 from jobsdk.bootstrap.spec import facts as facts_
-from jobsdk.bootstrap.spec import ranks
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 
 LAUNCHED = {"type": "deepspeed", "processes": 2, "launcher": "deepspeed"}
@@ -128,8 +128,8 @@ def test_what_is_no_python_script_is_not_tuned(text: str) -> None:
 
 def test_the_tuner_is_the_jobs_one_process(tmp_path: Path) -> None:
     the_plan = plan("x", nodes=1, distribution=TUNED, gpus_per_process=1)
-    (process,) = ranks.processes(the_plan)
-    assert (process.role, ranks.world_size(the_plan)) == ("tuner", 1)
+    (process,) = distributions.of(the_plan).processes()
+    assert (process.role, distributions.of(the_plan).world_size()) == ("tuner", 1)
     facts = facts_.Facts(["h"], [[1]], "h", 8, None, ["0", "1"], {}, str(tmp_path), str(tmp_path))
     variables = contract.Contract(the_plan, facts).environment(process)
     # What the processes of its trials inherit is right for them.

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.control.loop import Loop
 from jobsdk.bootstrap.distributions import contract
 from jobsdk.bootstrap.distributions import ray as ray_
 from jobsdk.bootstrap.launchers import ray_cluster
-from jobsdk.bootstrap.spec import paths, ranks
+from jobsdk.bootstrap.spec import paths
 from tests.bootstrap.distributions.test_contract import facts
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 
@@ -157,8 +158,8 @@ def test_the_command_is_started_when_all_have_joined() -> None:
 
 def environment(the_plan: dict[str, Any], **known: Any) -> dict[str, str]:
     rules = contract.Contract(the_plan, facts(the_plan, ray="/tmp/ray-1", **known))
-    (process,) = ranks.processes(the_plan)
-    assert (process.node_rank, ranks.world_size(the_plan)) == (0, 1)
+    (process,) = distributions.of(the_plan).processes()
+    assert (process.node_rank, distributions.of(the_plan).world_size()) == (0, 1)
     return rules.environment(process)
 
 
@@ -177,7 +178,7 @@ def test_where_the_command_finds_the_cluster() -> None:
 
 def test_a_cluster_that_is_there_is_only_pointed_to() -> None:
     the_plan = plan("x", 2, ray(address="10.9.9.9:6379"))
-    assert not ranks.has_cluster(the_plan)
+    assert not distributions.of(the_plan).has_cluster
     found = environment(the_plan)
     assert found["RAY_ADDRESS"] == "10.9.9.9:6379"
     assert "RAY_AUTH_MODE" not in found, "its own ways of letting somebody in count"
