@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.report import RunReport
-    from jobsdk.findings import Finding
+    from jobsdk.findings import Finding, Report
 
 
 class JobsdkError(Exception):
@@ -35,6 +35,14 @@ class ValidationError(JobsdkError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.findings,)
+
+    @classmethod
+    def raise_for(cls, report: Report) -> None:
+        """Raise one with all that was found, if there are errors in it."""
+        if report.errors:
+            from jobsdk.findings import in_order
+
+            raise cls(in_order(report.findings))
 
 
 class ComputeError(JobsdkError):

@@ -114,13 +114,6 @@ class Report:
         """How many errors there are so far."""
         return sum(finding.is_error for finding in self.findings)
 
-    def raise_errors(self) -> None:
-        """Raises `ValidationError` with all findings if one of them is an error."""
-        if self.errors:
-            from jobsdk.errors import ValidationError
-
-            raise ValidationError(in_order(self.findings))
-
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """The findings without doubles, in the order of the file; those without a place keep their order, at the end.

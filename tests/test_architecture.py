@@ -35,8 +35,8 @@ LAYERS = """
     snapshot
     job
     home
-    findings
     errors
+    findings
     terminal notebook
     train
     bootstrap
@@ -56,7 +56,6 @@ BOOTSTRAP_LAYERS = """
 """
 #: Imports that run upwards, with the reason. None may be added.
 UPWARD = {
-    ("errors", "findings"): "a ValidationError carries findings, and findings raise it",
     ("job", "client"): "CommandJob.explain() is a convenience: it imports the client when it is called",
     ("job", "views"): "a job shows itself in a notebook",
     ("client", "views"): "a run shows itself in a notebook",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from jobsdk import compute as computes
 from jobsdk.client.results import Cancellation, Validation
 from jobsdk.client.run import CHANGEABLE, Run
-from jobsdk.client.submission import Draft, Submission
+from jobsdk.client.submission import Draft, JobSource, Submission
 from jobsdk.errors import ComputeError, JobsdkError, RunExists, RunNotFound, ValidationError
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.names import generate_name
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from jobsdk.compute.azureml.workspace import Workspace
     from jobsdk.compute.base import Compute
     from jobsdk.findings import Finding
-    from jobsdk.functions import FunctionJob
     from jobsdk.job.command import CommandJob
     from jobsdk.runs.logs import Sink
     from jobsdk.runs.metrics import Table
@@ -44,7 +43,7 @@ class JobOperations:
 
     def create_or_update(
         self,
-        job: CommandJob | FunctionJob | Run,
+        job: CommandJob | JobSource | Run,
         *,
         name: str | None = None,
         compute: str | Compute | None = None,
@@ -75,7 +74,7 @@ class JobOperations:
 
     def compile(
         self,
-        job: CommandJob | FunctionJob,
+        job: CommandJob | JobSource,
         *,
         name: str | None = None,
         compute: str | Compute | None = None,
@@ -178,7 +177,7 @@ class JobOperations:
         History().record(run.folder)
         return Run(run.folder)
 
-    def validate(self, job: CommandJob | FunctionJob, *, strict: bool = False) -> Validation:
+    def validate(self, job: CommandJob | JobSource, *, strict: bool = False) -> Validation:
         """Everything that is wrong or doubtful about a job, and what its compute makes of it, without network."""
         from jobsdk.job.command import CommandJob
 
@@ -445,7 +444,7 @@ class MLClient:
         raise AttributeError(f"jobsdk has no MLClient().{name}. Fix: MLClient() runs jobs with its .jobs")
 
     def create_or_update(
-        self, job: CommandJob | FunctionJob | Run, *, name: str | None = None, compute: str | None = None
+        self, job: CommandJob | JobSource | Run, *, name: str | None = None, compute: str | None = None
     ) -> Run:
         """Submit a job, or keep the changes of a run; see `JobOperations.create_or_update`."""
         return self.jobs.create_or_update(job, name=name, compute=compute)
@@ -472,9 +471,7 @@ def _judge_code(source: Path, refuse_outside_links: bool) -> list[Finding]:
 
 def _job_of_function(job: object, in_place: bool) -> CommandJob:
     """The job that calls a function. Raises JobsdkError for anything else."""
-    from jobsdk.functions import FunctionJob
-
-    if isinstance(job, FunctionJob):
+    if isinstance(job, JobSource):
         return job.job(in_place=in_place)
     raise JobsdkError(
         f"only a job can be submitted, not an object of type {type(job).__name__}. "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from jobsdk import compute as computes
 from jobsdk.errors import ComputeError, ValidationError
@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from jobsdk.job.workers import Layout
 
 Resolve = Callable[[str | None], "Compute"]
+
+
+@runtime_checkable
+class JobSource(Protocol):
+    """What makes its job when it is submitted: a call of a decorated function."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options of `create_or_update` that it brings."""
+
+    def job(self, *, in_place: bool = False) -> CommandJob:
+        """The job; with `in_place` it runs in the code folder itself."""
 
 
 class Submission(NamedTuple):

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobsdk.errors import JobFailed
+from jobsdk.errors import JobFailed, ValidationError
 from jobsdk.findings import Path, Report, nearest
 from jobsdk.job.kinds import Integer, PlainMapping, Text
 from jobsdk.job.model import Model, Nested, field
@@ -208,7 +208,7 @@ def _refuse(options: Mapping[str, Any]) -> None:
             report.error((name,), "there is no such parameter here", fix, key=True)
         elif meant in _OWN:
             report.error((name,), "there is no such parameter here", f"did you mean {meant!r}?", key=True)
-    report.raise_errors()
+    ValidationError.raise_for(report)
 
 
 def _config(model: Any, name: str, given: Any) -> Any:
@@ -216,7 +216,7 @@ def _config(model: Any, name: str, given: Any) -> Any:
         return model()
     report = Report()
     value = Nested(model).structure(given, (name,), report)
-    report.raise_errors()
+    ValidationError.raise_for(report)
     return value
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from jobsdk.errors import ValidationError
 from jobsdk.findings import Finding, Path, Places, Report, in_order, nearest
 from jobsdk.job.distribution import DISTRIBUTION, DISTRIBUTIONS, Distribution
 from jobsdk.job.environment import Environment, EnvironmentKind
@@ -80,15 +81,13 @@ def _explicit(function: Callable[P, R]) -> Callable[P, R]:
         if report.errors and not own:  # what else is wrong; a method would change its object
             make: Callable[..., object] = function
             _note_errors(lambda: make(**{name: keywords[name] for name in known if name in keywords}), report)
-        report.raise_errors()
+        ValidationError.raise_for(report)
         return function(*args, **keywords)
 
     return checked
 
 
 def _note_errors(make: Callable[[], object], report: Report) -> None:
-    from jobsdk.errors import ValidationError
-
     try:
         make()
     except ValidationError as error:
@@ -253,8 +252,6 @@ class CommandJob(Restarts, hints=_HINTS):
         """Raises `ValidationError` if the job cannot run; returns the warnings otherwise."""
         findings = self.findings(strict=strict)
         if any(finding.is_error for finding in findings):
-            from jobsdk.errors import ValidationError
-
             raise ValidationError(findings)
         return findings
 
@@ -333,7 +330,7 @@ class CommandJob(Restarts, hints=_HINTS):
         for name in unknown:
             near = nearest(name, self.inputs)
             report.error(("inputs", name), "the job has no such input", f"did you mean '{near}'?" if near else "")
-        report.raise_errors()
+        ValidationError.raise_for(report)
         job = copy.deepcopy(self)
         job.inputs = {**job.inputs, **inputs}
         return job
@@ -472,7 +469,7 @@ def command(
         parameters = {name: value for name in names if (value := given.pop(name)) is not None}
         given[home] = _merge(home, models, parameters, report)
     job = CommandJob.structure(given, (), report)
-    report.raise_errors()
+    ValidationError.raise_for(report)
     return job
 
 

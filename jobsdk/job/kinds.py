@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from jobsdk.errors import ValidationError
 from jobsdk.findings import Path, Report, nearest, one_of, show
 from jobsdk.job.paths import is_local
 
-#: What `dump` applies to every local path, which may begin with `file:`.
-Rewrite = Callable[[str], str]
+Rewrite = Callable[[str], str]  # what `dump` applies to every local path, which may begin with `file:`
 Schema = dict[str, Any]
 
 
@@ -281,7 +281,7 @@ class Items(dict[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         report = Report()
         judged = self._kind.structure({key: value}, (), report)
-        report.raise_errors()
+        ValidationError.raise_for(report)
         super().__setitem__(*next(iter(judged.items())))
         self._notes.pop(key, None)
         self._notes.update(judged._notes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from jobsdk.errors import ValidationError
 from jobsdk.findings import Path, Report, nearest, one_of, show
 from jobsdk.job.kinds import INVALID, Kind, MappingOf, Rewrite, Schema, TypeName
 
@@ -86,7 +87,7 @@ class Model:
     def __init__(self, **values: Any) -> None:
         report = Report()
         self._fill(values, (), report)
-        report.raise_errors()
+        ValidationError.raise_for(report)
 
     @classmethod
     def structure(cls: type[M], values: Mapping[Any, Any], path: Path, report: Report) -> M:
@@ -135,7 +136,7 @@ class Model:
         else:
             given = value
             value = spec.initial() if given is None else spec.kind.structure(given, (name,), report)
-        report.raise_errors()
+        ValidationError.raise_for(report)
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:

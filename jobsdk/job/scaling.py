@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from jobsdk.errors import ValidationError
 from jobsdk.findings import Path, Report, show
 from jobsdk.job.durations import Duration
 from jobsdk.job.kinds import INVALID, MOST_RANKS, Flag, Integer, Kind, ListOf, MappingOf, Schema, Text, whole
@@ -175,7 +176,7 @@ class ScalingConfig(Model, hints=_HINTS):
             report = Report()
             fix = f"name it: ScalingConfig(num_workers={show(values[0])}); Ray's first position is trainer_resources"
             report.error((), "ScalingConfig() takes only named values", fix)
-            report.raise_errors()
+            ValidationError.raise_for(report)
         super().__init__(**named)
         if self.trainer_resources is not None:
             import warnings

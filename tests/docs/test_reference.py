@@ -102,7 +102,7 @@ def test_every_exit_code_is_described() -> None:
     assert set(meanings.EXIT_CODES) == {0} | own
 
 
-_WRITERS = {"append_event", "append", "note", "_event", "tell", "_tell"}
+_WRITERS = {"append_event", "append", "note", "_note", "_event", "tell", "_tell"}
 
 
 def names_of_events() -> Iterator[str]:

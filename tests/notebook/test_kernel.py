@@ -145,4 +145,4 @@ def test_characters_are_whole_where_a_very_long_line_is_cut() -> None:
 def test_the_whole_traceback_stays_for_the_debugger(kernel: Kernel) -> None:
     kernel.run("import sys, traceback\nfrom jobsdk import command\ncommand(nothing=1)")
     cell = kernel.run("print(*(frame.name for frame in traceback.extract_tb(sys.last_traceback)))")
-    assert "raise_errors" in cell.stdout
+    assert "raise_for" in cell.stdout

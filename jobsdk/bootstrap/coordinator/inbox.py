@@ -11,15 +11,43 @@ from ..control.server import Peer
 from .journal import Journal
 
 if TYPE_CHECKING:
+    from typing import Callable, Optional, Protocol
+
+    from ..hangs.query import Answer, Inquiries
+    from ..launchers import Assembly
     from ..spec.plan import Plan
     from ..spec.report import RankEnd
-    from .coordinator import Coordinator
+    from .attempt import Attempt
+    from .gathering import Gathering
+    from .members import Members
+    from .shells import Shells
+
+    class Job(Protocol):
+        """What messages act on: the coordinator."""
+
+        attempt: Attempt
+        members: Members
+        gathering: Gathering
+        inquiries: Inquiries
+        shells: Optional[Shells]
+        assembly: Optional[Assembly]
+        told: Message
+        is_gathering: bool
+        is_running: bool
+
+        def fail(self, failure: RankEnd) -> None: ...
+        def stop(self, reason: str) -> None: ...
+        def tell_to_stop(self) -> None: ...
+        def node_is_quiet(self, node: int) -> None: ...
+        def take_stacks(self, done: Callable[[Answer], None]) -> None: ...
+        def has_hung(self, answer: Answer) -> None: ...
+        def cancel(self) -> None: ...
 
 
 class Inbox:
-    """Takes messages for a coordinator. `is_judged`: an engine says how the job ended if it takes node 0 away."""
+    """Takes messages for the `job`. `is_judged`: an engine says how the job ended if it takes node 0 away."""
 
-    def __init__(self, plan: Plan, journal: Journal, is_judged: bool, job: Coordinator) -> None:
+    def __init__(self, plan: Plan, journal: Journal, is_judged: bool, job: Job) -> None:
         self._plan = plan
         self._distribution = distributions.of(plan)
         self._journal = journal
@@ -56,13 +84,13 @@ class Inbox:
         # A pid says nothing on another node, which may be a container with pids of its own.
         where = peer.number if peer.kind == "node" else message.get("host")
         self._job.attempt.places[message["rank"]] = (message["pid"], where)
-        self._journal.of_rank(message)
+        self._journal.rank_started(message)
 
     def _on_first_output(self, peer: Peer, message: Message) -> None:
-        self._journal.of_rank(message)
+        self._journal.first_output(message)
 
     def _on_metric(self, peer: Peer, message: Message) -> None:
-        self._journal.of_rank(message)
+        self._journal.metric(message)
 
     def _on_warning(self, peer: Peer, message: Message) -> None:
         self._journal.warning(message["message"], peer.number)

@@ -33,9 +33,16 @@ class Journal:
         address, port = start["addresses"][0], start["ports"][0][0]
         self._note("started", master_addr=address, master_port=port, restart=start["restart"])
 
-    def of_rank(self, message: Message) -> None:
-        """What a rank has done for the first time: `rank_started` (with its pid), `first_output`, `metric`."""
-        self._note(message["type"], **_chosen(message, "t", "node", "rank", "pid"))
+    def rank_started(self, message: Message) -> None:
+        self._note("rank_started", **_chosen(message, "t", "node", "rank", "pid"))
+
+    def first_output(self, message: Message) -> None:
+        """A rank has written something."""
+        self._note("first_output", **_chosen(message, "t", "node", "rank"))
+
+    def metric(self, message: Message) -> None:
+        """A rank has reported something for the first time."""
+        self._note("metric", **_chosen(message, "t", "node", "rank"))
 
     def rank_ended(self, message: Message) -> None:
         """`stopped` is there where the rank was ended by the job itself."""
@@ -73,4 +80,4 @@ class Journal:
 
 
 def _chosen(message: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    return {key: message[key] for key in keys if key in message}
+    return {key: message[key] for key in keys}

@@ -9,6 +9,7 @@ from ..control.loop import Loop
 from ..spec.facts import Facts
 from .base import Abort as Abort
 from .base import Launcher as Launcher
+from .direct import Direct
 
 if TYPE_CHECKING:  # a node imports only the module that its job needs
     from ..spec.plan import Plan
@@ -27,7 +28,7 @@ def of(plan: Plan, node_rank: int) -> Launcher:
         return Tuner(plan, node_rank)
     launcher = plan["distribution"]["launcher"]
     if launcher == "direct":
-        return Launcher(plan, node_rank)
+        return Direct(plan, node_rank)
     if launcher == "deepspeed":
         from .deepspeed import DeepSpeedLauncher
 

@@ -33,10 +33,7 @@ class Abort(NamedTuple):
 
 
 class Launcher:
-    """Starts the ranks of one node in one attempt. As it is, for `launcher: direct`: the bootstrap starts them itself.
-
-    Subclasses say what another launcher does differently.
-    """
+    """Starts the ranks of one node in one attempt. Subclasses say what is different with theirs."""
 
     #: Whether the bootstrap starts the ranks.
     is_direct = True
@@ -71,10 +68,6 @@ class Launcher:
 
     def rank_began(self, loop: Loop, pid: int, rank: int, warn: Callable[[str], None]) -> None:
         """Note that a rank has started here; `warn` gets what is wrong with how it was launched."""
-        if self.uses_mpi:
-            from . import mpi_library
-
-            mpi_library.watch_rank(self.plan, loop, pid, rank, warn)
 
     def aborted(self, run_dir: str, attempt: int, node: Optional[int] = None) -> Optional[Abort]:
         """The rank (of one node) that ended the whole job through the launcher; None if the logs show none."""

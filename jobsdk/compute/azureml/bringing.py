@@ -13,7 +13,7 @@ from jobsdk.bootstrap.agent import azureml_node
 from jobsdk.bootstrap.spec import secrets
 from jobsdk.compute.azureml import following
 from jobsdk.compute.azureml.connection import Connection
-from jobsdk.errors import JobsdkError, RunExists, RunNotFound
+from jobsdk.errors import JobsdkError, RunExists, RunNotFound, ValidationError
 from jobsdk.home import runs_folder
 from jobsdk.runs.folder import RunFolder
 
@@ -179,7 +179,7 @@ def _job_of(properties: Mapping[str, Any]) -> CommandJob:
     }
     report = Report()
     job = CommandJob.structure(data, (), report)
-    report.raise_errors()
+    ValidationError.raise_for(report)
     return job
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.compute.azureml import body_data, own
-from jobsdk.errors import JobsdkError
+from jobsdk.errors import JobsdkError, ValidationError
 from jobsdk.findings import Report, show
 from jobsdk.job import durations, machines, workers
 from jobsdk.job.environment import is_file
@@ -50,10 +50,10 @@ def to_azure(job: CommandJob) -> Command:
     """
     report = Report()
     job.check((), report)
-    report.raise_errors()
+    ValidationError.raise_for(report)
     layout = workers.lay_out(job, workers.room_of(machines.known().find(job.resources.instance_type)))
     report.findings += layout.findings if layout is not None else ()
-    report.raise_errors()
+    ValidationError.raise_for(report)
     job = workers.applied(job, layout)
     ml, entities = _azure()
     resources, limits, queue = job.resources, job.limits, job.queue_settings
@@ -114,7 +114,7 @@ def from_azure(job: object) -> CommandJob:
     data = own.restore({name: value for name, value in _data(given).items() if value is not None})
     report = Report()
     result = CommandJob.structure(data, (), report)
-    report.raise_errors()
+    ValidationError.raise_for(report)
     result.base_path = base
     return result
 

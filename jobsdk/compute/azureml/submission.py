@@ -23,7 +23,7 @@ from jobsdk.compute.azureml.failures import AzureError, Failure, told
 from jobsdk.compute.azureml.following import facts_of
 from jobsdk.compute.azureml.remembered import Remembered
 from jobsdk.compute.shipping import parcel
-from jobsdk.errors import RunExists
+from jobsdk.errors import RunExists, ValidationError
 from jobsdk.findings import Report
 from jobsdk.job.io import Input
 from jobsdk.job.paths import is_local
@@ -244,7 +244,7 @@ def _job_of(spec: Mapping[str, Any]) -> CommandJob:
 
     report = Report()
     job = CommandJob.structure(spec["job"], (), report)
-    report.raise_errors()
+    ValidationError.raise_for(report)
     job.secrets = []
     return job
 

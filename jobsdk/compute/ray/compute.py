@@ -243,7 +243,9 @@ class RayCompute(EngineCompute):
     def check(self) -> list[Check]:
         from jobsdk.compute.ray import check as ray_check
 
-        return ray_check.check(self)
+        jobs = self.jobs() if self.is_submitting else None
+        init = self.settings.get("init", {})
+        return ray_check.check(ray_check.Cluster(self.address, self.has_session(), init, self.require_cluster, jobs))
 
     def jobs(self) -> Jobs:
         """The cluster's job submission API."""

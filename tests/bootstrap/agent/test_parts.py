@@ -19,6 +19,7 @@ from jobsdk.bootstrap.agent.stopping import Stopping
 from jobsdk.bootstrap.control.loop import Loop
 from jobsdk.bootstrap.launchers.deepspeed import DeepSpeedLauncher
 from jobsdk.bootstrap.launchers.deepspeed_tuner import Tuner
+from jobsdk.bootstrap.launchers.direct import Direct
 from jobsdk.bootstrap.launchers.mpirun import Mpirun
 from tests.bootstrap.runs import plan
 
@@ -194,7 +195,7 @@ def test_a_word_of_an_attempt_that_is_over_is_not_said(loop: Loop, tmp_path: Pat
 @pytest.mark.parametrize(
     ("distribution", "made"),
     [
-        ({"type": "pytorch", "launcher": "direct"}, launchers.Launcher),
+        ({"type": "pytorch", "launcher": "direct"}, Direct),
         ({"type": "mpi", "launcher": "hydra"}, Mpirun),
         ({"type": "deepspeed", "launcher": "openmpi"}, Mpirun),
         ({"type": "deepspeed", "launcher": "deepspeed"}, DeepSpeedLauncher),
