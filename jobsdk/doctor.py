@@ -359,9 +359,7 @@ def plan_preflight(
     job.resources.gpus_per_process = gpus or None
     if of_workers is not None and layout is not None:
         job.scaling = workers.of_nodes(of_workers, layout, job.resources.instance_count)
-    if target.type == "azureml":  # its own launcher knows nothing of a preflight
-        own = job.resources.properties or {}
-        job.resources.properties = {**own, "azureml": {**own.get("azureml", {}), "launcher": "bootstrap"}}
+    target.use_bootstrap(job)  # an engine's own launcher knows nothing of a preflight
     job.name = generate_name()
     draft = Draft(job, name=job.name, resolve=lambda _: target)
     plan = draft.plan

@@ -18,7 +18,7 @@ from jobsdk.runs.names import generate_name
 
 if TYPE_CHECKING:
     from jobsdk.compute.azureml.workspace import Workspace
-    from jobsdk.compute.base import Compute
+    from jobsdk.compute.base import Compute, Wanted
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
     from jobsdk.runs.logs import Sink
@@ -218,6 +218,7 @@ class JobOperations:
         the client's or that of `compute`, the newest runs that were submitted elsewhere are among them, at most
         `max_results` or else 100. Raises ValueError for a status or view that there is not.
         """
+        from jobsdk.compute.base import Wanted
         from jobsdk.compute.refreshing import refresh
         from jobsdk.runs.history import History
         from jobsdk.runs.state import TERMINAL
@@ -226,7 +227,7 @@ class JobOperations:
         view = getattr(list_view_type, "value", list_view_type).replace("_", "").lower()
         if view not in views:
             raise ValueError(f"there is no list_view_type {list_view_type!r}; there are ActiveOnly, ArchivedOnly, All")
-        self._bring(compute, max_results, status=status, tag=tag, experiment=experiment, archived=views[view])
+        self._bring(compute, max_results, Wanted(status, tag, experiment, views[view]))
         known = History().list(compute=compute, experiment=experiment, archived=views[view])
         for name, why in refresh(RunFolder.find(row["name"]) for row in known if row["status"] not in TERMINAL).items():
             _log(f"compute {name}: {why}")
@@ -252,7 +253,7 @@ class JobOperations:
 
         return of_workspace(self._workspace, bare)
 
-    def _bring(self, compute: str | None, most: int | None, **wanted: Any) -> None:
+    def _bring(self, compute: str | None, most: int | None, wanted: Wanted) -> None:
         """Make folders of the runs of a workspace that are asked for and not known here."""
         if compute is None and self._workspace is None:
             return
@@ -260,15 +261,12 @@ class JobOperations:
             target = self._resolve(compute)
         except ComputeError:  # one that was configured once, or whose type is not installed
             return
-        if target.type != "azureml" and compute is not None:
-            return
-        from jobsdk.compute.azureml.compute import AzureMlCompute, of_workspace
-
         if compute is None and self._workspace is not None:
+            from jobsdk.compute.azureml.compute import of_workspace
+
             target = of_workspace(self._workspace, None)
-        assert isinstance(target, AzureMlCompute)
         try:
-            target.bring_all(most or _MOST, is_of_target=compute is not None, **wanted)
+            target.bring_all(most or _MOST, wanted, is_of_target=compute is not None)
         except ComputeError as error:
             _log(f"compute {target.name}: {error}")
 

@@ -120,7 +120,7 @@ class TorchDistributor:
 
                 return {**hidden, "scaling": ScalingConfig(num_workers=self.num_processes)}
             return {**hidden, "instance_count": self.num_processes, "distribution": PyTorchDistribution()}
-        if self._compute.type == "local":
+        if self._compute.is_this_machine:
             raise ValueError("use_gpu, and the compute is this machine. Fix: set local_mode=True")
         each = _gpus_per_node(self._compute)
         if self._compute.type != SPARK:

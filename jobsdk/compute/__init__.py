@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.errors import ComputeError
 from jobsdk.job.paths import working_directory
+from jobsdk.runs.folder import LOCAL as LOCAL
 
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 FILE = "computes.yml"
 _KEYS = ("default", "computes", "machines")
-LOCAL = "local"
 _GROUP = "jobsdk.compute"  # the entry points of types that other packages bring
 _BUILT_IN = {
     LOCAL: "jobsdk.compute.local:LocalCompute",

@@ -45,6 +45,15 @@ class Check(NamedTuple):
     fix: str = ""
 
 
+class Wanted(NamedTuple):
+    """Which runs are asked for; None: all."""
+
+    status: str | None = None
+    tag: str | None = None
+    experiment: str | None = None
+    archived: bool | None = None
+
+
 Warn = Callable[[str], None]
 
 
@@ -71,6 +80,10 @@ class Compute(ABC):
     settings_known: ClassVar[Mapping[str, str]] = {}
     #: How often `refresh` is called while a run is followed.
     pace: ClassVar[Pace] = Pace(1.0, 10.0)
+    #: Whether a job may have settings for the type, in `resources.properties.TYPE`.
+    takes_job_settings: ClassVar[bool] = False
+    #: Whether its nodes are processes of this machine.
+    is_this_machine: ClassVar[bool] = False
     #: Whether a job can run in a folder of this machine, without a copy of the code.
     can_run_in_place: bool = False
     #: What is known of the environment that its processes start from, in words.
@@ -101,6 +114,11 @@ class Compute(ABC):
 
     def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """What is wrong with the settings of this type: (setting, words). Their names are known."""
+        return ()
+
+    @classmethod
+    def job_mistakes(cls, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """What is wrong with the settings that a job has for the type: (setting, words)."""
         return ()
 
     @classmethod
@@ -237,6 +255,15 @@ class Compute(ABC):
 
         Most keep none. Raises ComputeError.
         """
+        return
+
+    def bring_all(self, most: int, wanted: Wanted, *, is_of_target: bool) -> None:
+        """Make folders for the newest runs of the engine that fit, at most so many, where others submit runs, too; of
+        those on the compute's target alone if `is_of_target`. Raises ComputeError."""
+        return
+
+    def use_bootstrap(self, job: CommandJob) -> None:
+        """Change a job so that jobsdk's bootstrap starts it, where the engine could do so without."""
         return
 
     def outputs(self, run: RunFolder) -> dict[str, str]:

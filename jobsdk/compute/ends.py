@@ -66,7 +66,7 @@ class EngineEnd(NamedTuple):
         return cls.failed(words, exit_code=FAULT)
 
     def explains(self, report: Mapping[str, Any]) -> bool:
-        """Whether it says why a node was lost that node 0 could only miss, or that was told to end."""
+        """Whether it says why a node was lost that node 0 could only miss, or that got a SIGTERM."""
         cause = report.get("cause") or {}
         known = cause.get("class")
         if self.node != cause.get("node") or self.failure_class in ("bootstrap_error", known):

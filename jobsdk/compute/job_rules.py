@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsdk import compute as computes
 from jobsdk.bootstrap.spec import paths
+from jobsdk.errors import ComputeError
 from jobsdk.findings import Finding, nearest, show
 from jobsdk.job.distribution import RayDistribution
 
@@ -21,13 +22,6 @@ _OF_RAY_START = {
     **dict.fromkeys(("--head", "--block", "--address", "--node-ip-address"), "remove it"),
     "--port": "set distribution.port",
     "--temp-dir": "set RAY_TMPDIR in environment_variables",
-}
-#: The modules that say what a job may set for a type of compute, in `resources.properties.TYPE`.
-_OF_JOBS = {
-    "slurm": "jobsdk.compute.slurm.settings",
-    "kubernetes": "jobsdk.compute.kubernetes.settings",
-    "azureml": "jobsdk.compute.azureml.settings",
-    "ray": "jobsdk.compute.ray.settings",
 }
 
 
@@ -122,12 +116,19 @@ def of_other_computes(compute: str, job: CommandJob, supported: Collection[Path]
         path = ("resources", "properties", str(name))
         if path in supported or own is None:
             continue
-        if name not in _OF_JOBS:
-            near = nearest(name, _OF_JOBS)
+        if _takes_job_settings(name):
+            yield from of_settings(name, job)
+        else:
+            near = nearest(name, filter(_takes_job_settings, computes.types()))
             fix = f"did you mean {near!r}?" if near else ""
             yield Finding("warning", path, f"has no effect on the compute {compute}", fix)
-        else:
-            yield from of_settings(name, job)
+
+
+def _takes_job_settings(kind: str) -> bool:
+    try:
+        return computes.type_of(kind).takes_job_settings
+    except ComputeError:  # none of that name, or one whose package cannot be imported
+        return False
 
 
 def of_settings(kind: str, job: CommandJob) -> Iterator[Finding]:
@@ -139,7 +140,7 @@ def of_settings(kind: str, job: CommandJob) -> Iterator[Finding]:
     if not isinstance(own, Mapping):
         yield Finding("error", path, "must be a mapping of settings")
         return
-    for setting, words in importlib.import_module(_OF_JOBS[kind]).mistakes(own, of_job=True):
+    for setting, words in computes.type_of(kind).job_mistakes(own):
         yield Finding("error", (*path, str(setting)), words)
 
 

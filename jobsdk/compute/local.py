@@ -48,6 +48,7 @@ class LocalCompute(Compute):
     """Every node is a bootstrap of its own under one supervisor, which goes on without the terminal."""
 
     type: ClassVar[str] = "local"
+    is_this_machine: ClassVar[bool] = True
     pace: ClassVar[Pace] = Pace(0.5, 1.0)
     can_run_in_place = True
     settings_known: ClassVar[Mapping[str, str]] = {

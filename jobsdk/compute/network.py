@@ -1,4 +1,4 @@
-"""The `network` of a compute: what the ranks there are told of interfaces and InfiniBand.
+"""The `network` of a compute: the interfaces and InfiniBand devices of its nodes.
 
 network: {interface: eth0, ib_devices: [mlx5_0, mlx5_1], gdr: true, mtu: 4096, variables: {NCCL_DEBUG: WARN}}
 """

@@ -39,7 +39,7 @@ def find(given: str | None = None) -> str:
 
 
 class Azurite:
-    """A running Azurite. `saw(method, path, status)` is told each request that it answered."""
+    """A running Azurite. It calls `saw(method, path, status)` for each request that it answers."""
 
     def __init__(self, program: str, folder: Path, settings: Settings, files: Certificates, saw: Saw) -> None:
         folder.mkdir(parents=True, exist_ok=True)

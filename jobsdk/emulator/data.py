@@ -25,7 +25,7 @@ _TIMEOUT_S = 60.0
 
 
 class Unreachable(Exception):
-    """Data that a job names and that cannot be had."""
+    """Data that a job names and that cannot be read."""
 
 
 class BlobLocation(NamedTuple):

@@ -29,7 +29,7 @@ AT_ONCE = 4  # jobs
 
 
 class Emulator:
-    """An emulator in `folder`; `run()` is its whole life, and `on_ready` is told the environment of its clients."""
+    """An emulator in `folder`; `run()` is its whole life, and `on_ready` gets the environment of its clients."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Emulator:
 
 
 def environment(own: Settings, port: int, files: certificates.Certificates) -> dict[str, str]:
-    """What makes azure-ai-ml, azure-identity and others that heed these variables clients of an emulator."""
+    """What makes azure-ai-ml, azure-identity and others that read these variables clients of an emulator."""
     address, bundle, direct = f"http://127.0.0.1:{port}", str(files.bundle), "127.0.0.1,localhost"
     return {
         "HTTPS_PROXY": address,

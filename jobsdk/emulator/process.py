@@ -32,7 +32,7 @@ class Running(NamedTuple):
 
     def requests(self) -> list[dict[str, Any]]:
         """What was asked of it since the start or `forget_requests`, in order: dicts with method, host, path (and
-        query), status, body (JSON, or None). Connections have the method CONNECT; blobs are told by Azurite, a moment
+        query), status, body (JSON, or None). Connections have the method CONNECT; Azurite reports blobs, a moment
         later."""
         answer: list[dict[str, Any]] = self._ask("GET", "/requests")["requests"]
         return answer

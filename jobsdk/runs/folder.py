@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.report import RunReport
 
 _LEFT_OUT = "left-out.json"  # by output: what of it is not here
+LOCAL = "local"  # the type of compute in native.json that is this machine
 _SUBMITTER_GRACE_S = 10.0  # seconds between the submission and the supervisor's first word
 
 
@@ -216,7 +217,7 @@ class RunFolder:
 
     def _is_abandoned(self, state: State) -> bool:
         """Whether nobody is left who could bring the run to its end."""
-        if self.read_json("native.json").get("type", "local") != "local":
+        if not is_local(self):
             return False  # its engine is asked, by its compute
         facts = self.facts()
         if facts.get("host", os.uname().nodename) != os.uname().nodename:
@@ -297,3 +298,8 @@ class RunFolder:
             import signal
 
             processes.send([pid], signal.SIGTERM)
+
+
+def is_local(run: RunFolder) -> bool:
+    """Whether a supervisor of this machine starts the nodes, and no engine."""
+    return bool(run.read_json("native.json").get("type", LOCAL) == LOCAL)

@@ -204,7 +204,7 @@ class View(NamedTuple):
     `ranks` chooses ranks (see `parse_ranks`), `tail` starts with the last lines of each. `terminal`: progress bars are
     redrawn in place, and only their last state stays; of a run that is followed for longer a last line says how its
     ranks are. `settled`: neither is drawn, and only the bars' last state comes. Elsewhere every byte is kept. `colour`:
-    the prefixes are coloured. `say` is told of the warnings in the run's events. `shown`: what another view has
+    the prefixes are coloured. `say` gets the warnings in the run's events. `shown`: what another view has
     shown is left out (`tail` was its affair), and what this one shows is noted.
     """
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.folder import RunFolder, is_local
 
 #: Every phase in its order, with its meaning.
 PHASES: Mapping[str, str] = {
@@ -107,11 +107,7 @@ def _last_to_dict(last: Last | None, kind: str) -> dict[str, Any] | None:
 def of_run(run: RunFolder, now: float | None = None) -> Timeline:
     """The timeline of a run; `now` ends that of one that goes on."""
     events = [event for event in run.events() if "t" in event]
-    return make(run.name, events, is_local=_is_local(run), now=time.time() if now is None else now)
-
-
-def _is_local(run: RunFolder) -> bool:
-    return bool(run.read_json("native.json").get("type", "local") == "local")
+    return make(run.name, events, is_local=is_local(run), now=time.time() if now is None else now)
 
 
 def make(name: str, events: list[dict[str, Any]], *, is_local: bool, now: float) -> Timeline:

@@ -42,7 +42,7 @@ def report(
 ) -> None:
     """Say how far this process is. It returns at once, and waits for no other process.
 
-    `metrics` maps names to numbers, also those of numpy and torch with one element; mappings within are told as
+    `metrics` maps names to numbers, also those of numpy and torch with one element; mappings within are reported as
     `outer/inner`, and anything else is kept as text. `step` counts up from 0 by itself, after a restart from where the
     last checkpoint was. A `checkpoint` (a Checkpoint, or a folder's path) is copied to the run's storage as
     `checkpoints/checkpoint_000000` and so on, or `checkpoint_dir_name`: see `get_checkpoint`. Parts of several ranks,

@@ -82,7 +82,7 @@ class NodeAgent:
     def _message(self, message: Message) -> None:
         kind = message["type"]
         if self._code is not None:
-            return  # it has been told that all is over
+            return  # the job is over
         if kind == "start":
             self._attempt.start(message)
         elif kind == "stop":
@@ -137,10 +137,10 @@ class NodeAgent:
         if os.path.exists(paths.cancel_mark(node.run_dir)):
             self._interrupted()
         elif not self._member.joined:
-            self._member.say("told to end by SIGTERM while waiting for node 0")
+            self._member.say("got a SIGTERM while waiting for node 0")
             self._job_ended(exit_codes.PREEMPTED)
         else:
-            text = "node %d (%s) was told to end by SIGTERM" % (node.rank, self._member.host)
+            text = "node %d (%s) got a SIGTERM" % (node.rank, self._member.host)
             self._attempt.failed(exit_codes.PREEMPTED, text, **{"class": "preempted", "restart": None})
 
     def _interrupted(self) -> None:

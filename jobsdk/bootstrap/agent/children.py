@@ -72,7 +72,7 @@ class Children:
     def rank_ended(
         self, pid: int, child: Child, status: int, is_stopping: bool, failed_at: Optional[float]
     ) -> Optional[Message]:
-        """Tell node 0 how a rank ended; returns what it was told if the rank failed.
+        """Tell node 0 how a rank ended; returns that message if the rank failed.
 
         `is_stopping`: ranks are being ended. `failed_at`: since when, if because of a failure.
         """

@@ -69,7 +69,7 @@ class Membership:
         self._client.send({key: value for key, value in message.items() if key != "restart" or value is not None})
 
     def failed(self, code: int, message: str, **facts: Any) -> Message:
-        """Tell node 0 of a failure that is not the end of a rank; returns what it was told."""
+        """Tell node 0 of a failure that is not the end of a rank; returns that message."""
         record: Dict[str, Any] = {
             "t": self.now(), "node": self.node.rank, "rank": None, "exit_code": code, "message": message,
             "host": self.host,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Attempt:
-    """What has happened since the nodes were last told to start."""
+    """What has happened since the nodes last got the order to start."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -40,7 +40,7 @@ def never_joined(run_dir: str, node: int, code: Optional[int]) -> RankEnd:
 
     said = events.said_by(run_dir, node)
     if code == exit_codes.PREEMPTED:
-        text = "node %d was told to end by SIGTERM before it joined" % node
+        text = "node %d got a SIGTERM before it joined" % node
         return unreported("preempted", text, node, exit_code=code)
     if said is not None:
         return unreported("bootstrap_error", said["message"], node, exit_code=said["exit_code"], final=True)

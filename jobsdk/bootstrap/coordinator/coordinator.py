@@ -30,7 +30,7 @@ GATHERING, RUNNING, PAUSING, OVER = "gathering", "running", "pausing", "over"
 
 
 class Settings(NamedTuple):
-    """What the coordinator is told by the node that it lives on."""
+    """What the coordinator gets from the node that it lives on."""
 
     run_dir: str
     token: bytes

@@ -75,7 +75,7 @@ class Inbox:
             self._job.gathering.ready(peer.number, message)
 
     def _on_facts(self, peer: Peer, message: Message) -> None:
-        """A rank under a foreign launcher asks for what the nodes were told."""
+        """A rank under a foreign launcher asks for the message that the nodes got at the start."""
         if self._job.is_running:
             node = self._job.members.present[distributions.of(self._plan).node_of(peer.number)]
             peer.send(dict(self._job.told, cores=node["cores"], gpus=node["gpus"]))

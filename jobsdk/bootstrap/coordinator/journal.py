@@ -29,7 +29,7 @@ class Journal:
         self._note("node_joined", node=node, host=message["host"], pid=message["pid"])
 
     def started(self, start: Message) -> None:
-        """All nodes were told to start."""
+        """All nodes start."""
         address, port = start["addresses"][0], start["ports"][0][0]
         self._note("started", master_addr=address, master_port=port, restart=start["restart"])
 
@@ -58,7 +58,7 @@ class Journal:
                    exit_code=failure["exit_code"], message=words)  # fmt: skip
 
     def stopping(self, reason: str, likely: Optional[str]) -> None:
-        """All nodes are told to stop; `likely` is what the report will most likely say."""
+        """All nodes stop; `likely` is what the report will most likely say."""
         self._note("stopping", reason=reason, message=likely)
 
     def restart(

@@ -56,7 +56,7 @@ class Members:
         return self._pids.get(node) == pid
 
     def release(self, nodes: Iterable[int], exit_code: int) -> None:
-        """Let nodes go that were told to."""
+        """Let nodes go."""
         for node in nodes:
             if self.tell(node, {"type": "finish", "exit_code": exit_code}):
                 del self.present[node]
@@ -77,7 +77,7 @@ class Members:
         return node is None or node in self.present
 
     def start_message(self, ports: List[Any], attempt: int) -> Tuple[Message, Optional[str]]:
-        """What all nodes are told, the same for each: a thousand of them are told in a moment; and a warning."""
+        """The message that starts all nodes, the same for each, as there may be a thousand; and a warning."""
         nodes = [self.present[number] for number in range(self._plan["nodes"])]
         names = ["node %d (%s)" % (number, node["host"]) for number, node in enumerate(nodes)]
         offers = [node.get("infiniband") for node in nodes]

@@ -45,7 +45,7 @@ class Judge:
         return self._redactor().text(report.judged(self._plan, cause)["message"])
 
     def likely(self, now: Attempt) -> Optional[str]:
-        """What the report will most likely say: to be told at once, while ranks may still need their grace time."""
+        """What the report will most likely say: known at once, while ranks may still need their grace time."""
         if not now.failures:
             return None
         from ..failures import report

@@ -102,7 +102,7 @@ def _number(environment: Mapping[str, str], name: str) -> Optional[int]:
 
 
 def _hosts(environment: Mapping[str, str]) -> List[str]:
-    """The nodes in their order: as the runtime is told, else as Azure Batch lists them, with commas or semicolons."""
+    """The nodes in their order: as the runtime has them, else as Azure Batch lists them, with commas or semicolons."""
     told = _distributed(environment).get("host_list")
     if isinstance(told, list) and told and all(isinstance(host, str) for host in told):
         return told
@@ -111,7 +111,7 @@ def _hosts(environment: Mapping[str, str]) -> List[str]:
 
 
 def _distributed(environment: Mapping[str, str]) -> Dict[str, Any]:
-    """What the runtime itself is told of the nodes; it helps where it can be read."""
+    """What the runtime itself has of the nodes; it helps where it can be read."""
     try:
         found = json.loads(environment.get(_CONFIG) or "{}")
     except ValueError:

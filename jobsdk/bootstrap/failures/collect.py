@@ -37,7 +37,7 @@ class Autopsy:
         return dict(words, evidence=found, matched=patterns.matches(self._plan, log))
 
     def before(self, stopped_at: float, pid: int, log: str, code: int, signum: int) -> Dict[str, Any]:
-        """The same of a process that had failed and was on its way out when it was told to end, with `failed_before`:
+        """The same of a process that had failed and was on its way out when it got its SIGTERM, with `failed_before`:
         when it wrote its last. Empty for one that had not failed."""
         try:
             written = os.stat(log).st_mtime

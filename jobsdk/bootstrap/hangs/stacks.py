@@ -61,7 +61,7 @@ def start(path: str, pids_by_rank: Mapping[int, int], seconds: float) -> int:
 def take(roots: Sequence[int], seconds: float = 8.0) -> Dict[int, List[Process]]:
     """For each root pid its Python processes, and those below it, parents first; never takes much over `seconds`.
 
-    A tree without Python is told by the one process that works, or nothing where all have ended.
+    For a tree without Python that is the one process that works, or nothing where all have ended.
     """
     deadline = time.monotonic() + seconds
     trees = procfs.trees(procfs.table(), roots)

@@ -1,4 +1,4 @@
-"""Where the ranks of a node are, and whether they are still doing anything: node 0 is told."""
+"""Where the ranks of a node are, and whether they are still doing anything; node 0 gets the answer."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class _Session:
             self._end()
 
     def has_ended(self, status: int) -> None:
-        """What is in its pipes is the last that is told, though others may hold them open that it has left behind."""
+        """What is in its pipes is the last that is sent, though others may hold them open that it has left behind."""
         self.status = status
         self._close_input()
         for number in list(self._unread):

@@ -1,4 +1,4 @@
-"""InfiniBand: what this node has of it, what all nodes of the job have in common, and what the ranks are told.
+"""InfiniBand: what this node has of it, what all nodes of the job have in common, and the ranks' variables for it.
 
 NCCL and UCX choose by themselves what they use. A node that lacks what the others have would make them wait for each
 other until they time out, so that the nodes agree before the ranks start: what one lacks is off for all.
@@ -122,7 +122,7 @@ def _some(names: Sequence[str], count: int) -> str:
 def variables(
     network: Network, kind: str, interface: Optional[str], devices: Union[str, Sequence[str], None]
 ) -> Dict[str, str]:
-    """What the ranks of a job with a distribution of that `kind` are told, where they are not told otherwise.
+    """The variables of ranks with a distribution of that `kind`, as far as the job does not set them.
 
     `interface` is the one that routes to node 0, `devices` as in `Agreement`, or UNKNOWN before the nodes have met.
     NCCL's variables: its user guide, "Environment Variables"; UCX's: `ucx_info -cf`.

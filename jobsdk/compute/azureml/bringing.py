@@ -19,6 +19,7 @@ from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
+    from jobsdk.compute.base import Wanted
     from jobsdk.job.command import CommandJob
 
 _DISTRIBUTIONS = {"PyTorch": "pytorch", "Mpi": "mpi", "TensorFlow": "tensorflow", "Ray": "ray"}
@@ -42,17 +43,10 @@ def status_of(job: Mapping[str, Any]) -> str:
     return STATUSES.get(status, status)
 
 
-def found(
-    connection: Connection,
-    *,
-    status: str | None,
-    tag: str | None,
-    experiment: str | None,
-    target: str | None,
-    view: str,
-) -> Iterator[dict[str, Any]]:
+def found(connection: Connection, wanted: Wanted, *, target: str | None) -> Iterator[dict[str, Any]]:
     """The command jobs of the workspace that fit all that is given, the newest first, as the service has them."""
-    key, equals, value = (tag or "").partition("=")
+    key, equals, value = (wanted.tag or "").partition("=")
+    view = {False: "ActiveOnly", True: "ArchivedOnly", None: "All"}[wanted.archived]
     query = {"listViewType": view, **({"tag": key} if key else {})}
     for job in connection.pages("/jobs", **query):
         properties = job.get("properties") or {}
@@ -60,9 +54,9 @@ def found(
         compute = str(properties.get("computeId") or "").rpartition("/")[2]
         if (
             str(properties.get("jobType")) == "Command"
-            and (status is None or status_of(job).lower() == status.lower())
+            and (wanted.status is None or status_of(job).lower() == wanted.status.lower())
             and (not key or (key in tags and (not equals or str(tags[key]) == value)))
-            and (experiment is None or properties.get("experimentName") == experiment)
+            and (wanted.experiment is None or properties.get("experimentName") == wanted.experiment)
             and (target is None or compute == target)
         ):
             yield job

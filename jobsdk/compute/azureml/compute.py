@@ -16,7 +16,7 @@ from jobsdk.compute.azureml import following, scaling, translation
 from jobsdk.compute.azureml import settings as azureml_settings
 from jobsdk.compute.azureml.body import CODE, rest_body
 from jobsdk.compute.azureml.workspace import KEYS, Workspace
-from jobsdk.compute.base import Check, Compute, Spec, Warn
+from jobsdk.compute.base import Check, Compute, Spec, Wanted, Warn
 from jobsdk.errors import ComputeError, JobsdkError
 from jobsdk.findings import Finding
 from jobsdk.home import locked
@@ -38,11 +38,16 @@ class AzureMlCompute(Compute):
     """Submits to a workspace with DefaultAzureCredential, or the credential that `MLClient` was given."""
 
     type: ClassVar[str] = "azureml"
+    takes_job_settings: ClassVar[bool] = True
     pace: ClassVar[Pace] = Pace(1.0, 10.0)
     settings_known: ClassVar[Mapping[str, str]] = azureml_settings.SETTINGS
 
     def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         return azureml_settings.mistakes(own)
+
+    @classmethod
+    def job_mistakes(cls, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        return azureml_settings.mistakes(own, of_job=True)
 
     @property
     def workspace(self) -> Workspace:
@@ -213,27 +218,17 @@ class AzureMlCompute(Compute):
 
         return bringing.bring(self._connection(), name, self._of_job)
 
-    def bring_all(
-        self,
-        most: int,
-        *,
-        is_of_target: bool,
-        status: str | None,
-        tag: str | None,
-        experiment: str | None,
-        archived: bool | None,
-    ) -> None:
-        """Make the folders of the newest jobs of the workspace that fit all that is given, at most so many; of those
-        on the compute's target alone if `is_of_target`. Raises ComputeError."""
+    def use_bootstrap(self, job: CommandJob) -> None:
+        own = job.resources.properties or {}
+        job.resources.properties = {**own, self.type: {**own.get(self.type, {}), "launcher": "bootstrap"}}
+
+    def bring_all(self, most: int, wanted: Wanted, *, is_of_target: bool) -> None:
         from itertools import islice
 
         from jobsdk.compute.azureml import bringing
 
-        view = {False: "ActiveOnly", True: "ArchivedOnly", None: "All"}[archived]
         target = self.target if is_of_target else None
-        jobs = bringing.found(
-            self._connection(), status=status, tag=tag, experiment=experiment, target=target, view=view
-        )
+        jobs = bringing.found(self._connection(), wanted, target=target)
         for job in islice(jobs, most):
             with contextlib.suppress(JobsdkError):  # one that is no job of ours in any sense
                 bringing.bring_job(job, *self._of_job(job))

@@ -55,6 +55,7 @@ class KubernetesCompute(Compute):
     """Submits with the kubeconfig's credentials, or a pod's own; reads the ranks' logs from those of the pods."""
 
     type: ClassVar[str] = "kubernetes"
+    takes_job_settings: ClassVar[bool] = True
     pace: ClassVar[Pace] = Pace(1.0, 10.0)
     settings_known: ClassVar[Mapping[str, str]] = {
         name: setting.meaning for name, setting in kubernetes_settings.SETTINGS.items()
@@ -62,6 +63,10 @@ class KubernetesCompute(Compute):
 
     def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         return kubernetes_settings.mistakes(own)
+
+    @classmethod
+    def job_mistakes(cls, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        return kubernetes_settings.mistakes(own, of_job=True)
 
     # -- compiling -------------------------------------------------------------------------------------------------
 

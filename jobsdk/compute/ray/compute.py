@@ -40,6 +40,7 @@ class RayCompute(EngineCompute):
     """By the cluster's job submission API, within a session, or with a driver process that has one."""
 
     type: ClassVar[str] = "ray"
+    takes_job_settings: ClassVar[bool] = True
     settings_known: ClassVar[Mapping[str, str]] = meanings(ray_settings.SETTINGS)
 
     def mistakes(self, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -48,6 +49,10 @@ class RayCompute(EngineCompute):
             if setting in own:
                 which = "has no meaning with" if self.is_submitting else "is for"
                 yield setting, f"{which} the job submission API"
+
+    @classmethod
+    def job_mistakes(cls, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        return ray_settings.mistakes(own, of_job=True)
 
     @property
     def address(self) -> str | None:

@@ -48,6 +48,7 @@ class SlurmCompute(Compute):
     """The nodes of a job are an allocation of Slurm, with one bootstrap on each."""
 
     type: ClassVar[str] = "slurm"
+    takes_job_settings: ClassVar[bool] = True
     settings_known: ClassVar[Mapping[str, str]] = meanings(slurm_settings.SETTINGS)
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
@@ -56,6 +57,10 @@ class SlurmCompute(Compute):
 
     def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         return slurm_settings.mistakes(own)
+
+    @classmethod
+    def job_mistakes(cls, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        return slurm_settings.mistakes(own, of_job=True)
 
     @cached_property
     def _host(self) -> Host:

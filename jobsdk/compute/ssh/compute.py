@@ -245,7 +245,7 @@ class SshCompute(Compute):
             return  # node 0 tells the others
         each(others, tell)  # they end by themselves where it is gone, and tell it where they reach it
         if isinstance(told, JobsdkError):
-            raise ComputeError(f"run {run.name}: {told}; the other nodes were told to end")
+            raise ComputeError(f"run {run.name}: {told}; the other nodes were stopped")
 
     def ask(self, run: RunFolder, request: str) -> None:
         first = self._members(run)[0]

@@ -9,17 +9,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jobsdk.bootstrap.spec import paths
-from jobsdk.compute import job_rules
-from jobsdk.compute.base import Check, Compute, Spec, Warn
-from jobsdk.compute.ends import EngineEnd, finish
-from jobsdk.compute.hosts.host import Host
-from jobsdk.compute.shipping import parcel
-from jobsdk.errors import ComputeError
-from jobsdk.home import locked
-from jobsdk.runs.folder import RunFolder
-from jobsdk.runs.refresh import Pace
-from jobsdk.snapshot import copy
+from jobsdk.plugin import (
+    CANCEL_MARK,
+    Check,
+    CommandJob,
+    Compute,
+    ComputeError,
+    EngineEnd,
+    Finding,
+    Host,
+    Pace,
+    Placement,
+    Plan,
+    RunFolder,
+    Spec,
+    Warn,
+    copy_code,
+    finish,
+    job_rules,
+    locked,
+    make_parcel,
+)
 
 _GONE = "the worker that ran node 0 was killed, or its machine failed"
 
@@ -39,14 +49,16 @@ class SpoolCompute(Compute):
 
     # -- before there is a run: pure -----------------------------------------------------------------------------
 
-    def findings(self, job: Any, plan: Any, at: Any, *, build_env: bool = False) -> list[Any]:
+    def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> list[Finding]:
         return [
             *job_rules.what_none_can(self.name, job, plan, "give a folder that all machines see"),
             *job_rules.ignored_fields(self.name, job),
             *job_rules.ignored_outputs(self.name, job, plan),
         ]
 
-    def compile(self, job: Any, plan: Any, at: Any, *, in_place: bool = False, build_env: bool = False) -> Spec:
+    def compile(
+        self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
+    ) -> Spec:
         code = str(job.resolve(job.code)) if job.code is not None else None
         tickets = [f"{plan['run']}.{rank}.json" for rank in range(plan["nodes"])]
         return {"compute": self.name, "type": self.type, "code": code, "tickets": tickets}
@@ -61,9 +73,9 @@ class SpoolCompute(Compute):
         code = run.path / "source"
         code.mkdir()
         if spec["code"] is not None:
-            for text in copy.take(Path(spec["code"]), code).listing.warnings:
+            for text in copy_code(Path(spec["code"]), code).listing.warnings:
                 warn(text)
-        parts = parcel.make(run)  # the bootstrap, the plan, secrets, and a token that is new
+        parts = make_parcel(run)  # the bootstrap, the plan, secrets, and a token that is new
         Host().write(str(run.path), parts.files, private=parts.private)
         for rank, name in enumerate(spec["tickets"]):
             variables = {"JOBSDK_NODE_RANK": str(rank), "JOBSDK_CODE": str(code)}
@@ -79,7 +91,7 @@ class SpoolCompute(Compute):
         if self.status(run).is_terminal:
             return
         run.append_event("cancel_requested", by=by)
-        Host().write(str(run.path), {os.path.basename(paths.cancel_mark("")): b""})
+        Host().write(str(run.path), {CANCEL_MARK: b""})
         self.ask(run, "cancel")
         self.refresh(run)
 

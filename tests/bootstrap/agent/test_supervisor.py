@@ -220,7 +220,7 @@ def test_sigterm_to_one_bootstrap_ends_the_job(tmp_path: Path) -> None:
     run = LocalRun(tmp_path / "r", plan("exec sleep 600"))
     os.kill(run.bootstrap_pid(1), signal.SIGTERM)
     assert run.wait() == 143
-    assert run.report()["message"] == f"node 1 ({socket.gethostname()}) was told to end by SIGTERM"
+    assert run.report()["message"] == f"node 1 ({socket.gethostname()}) got a SIGTERM"
 
 
 def test_without_its_supervisor_a_run_ends_and_says_so(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from jobsdk.compute.azureml.compute import AzureMlCompute
 from jobsdk.compute.azureml.connection import connect
 from jobsdk.compute.azureml.failures import AzureError
 from jobsdk.compute.azureml.workspace import Workspace
+from jobsdk.compute.base import Wanted
 from jobsdk.emulator.process import Running
 from jobsdk.home import runs_folder
 from tests.emulator import emulated
@@ -66,14 +67,8 @@ def refused(client: MLClient, the_job: CommandJob) -> str:
 
 def names_there(azure: Running) -> set[str]:
     """The jobs of these tests that the workspace has."""
-    jobs = bringing.found(
-        connect(Workspace(*emulated.names(azure))),
-        status=None,
-        tag=None,
-        experiment=EXPERIMENT,
-        target=None,
-        view="All",
-    )
+    connection = connect(Workspace(*emulated.names(azure)))
+    jobs = bringing.found(connection, Wanted(experiment=EXPERIMENT), target=None)
     return {one["name"] for one in jobs}
 
 

@@ -242,7 +242,7 @@ def test_a_preempted_job_without_a_budget_has_ended(cluster: SlurmCluster) -> No
     preempt(cluster, run)
     run.wait(200)
     assert (run.status, run.exit_code, run.report["cause"]["class"]) == ("Preempted", 143, "preempted")
-    assert "was told to end by SIGTERM" in run.report["message"]
+    assert "got a SIGTERM" in run.report["message"]
 
 
 def test_its_own_time_limit_comes_before_slurms(cluster: SlurmCluster) -> None:

@@ -207,7 +207,7 @@ def test_a_host_out_of_reach_is_said_and_the_run_stays_as_it_is(lab: Configure, 
         with pytest.raises(ComputeError, match=f"^run {run.name}: {name}: it closed the connection"):
             target.refresh(run.folder)
         assert run.status == "Running"
-    with pytest.raises(ComputeError, match=r"h0: .*; the other nodes were told to end"):
+    with pytest.raises(ComputeError, match=r"h0: .*; the other nodes were stopped"):
         run.cancel()
     machines.config.write_text(config)
     assert run.wait(200).status == "Canceled"
