@@ -70,6 +70,11 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
             click.echo(error.format_message())
             return USAGE
         where = error.ctx.command_path if error.ctx is not None else "jobsdk"
+        if isinstance(error, click.NoSuchOption):
+            from jobsdk.cli import habits
+
+            if instead := habits.answer(error.option_name):
+                return _complain(f"there is no option {error.option_name} here: {instead}")
         return _complain(f"{error.format_message()} ('{where} --help' shows the usage)")
     except click.ClickException as error:
         return _complain(error.format_message())

@@ -1,32 +1,31 @@
-"""`jobsdk run`: what a torchrun user types."""
+"""`jobsdk run`: a command here, as the processes of one job."""
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from jobsdk.cli import habits
 from jobsdk.cli.options import compute_option, hang_timeout_option, set_option
 from jobsdk.cli.output import warn
 
 if TYPE_CHECKING:
     from jobsdk.client.run import Run
 
-#: What torchrun calls the same; not shown in the help.
-_TORCHRUN = {
-    "nnodes": "nodes", "nproc_per_node": "processes", "nproc-per-node": "processes", "max_restarts": "max-restarts",
-}  # fmt: skip
 
-
-@click.command(
-    context_settings={
-        "allow_interspersed_args": False,
-        "token_normalize_func": lambda token: _TORCHRUN.get(token, token),
-    }
+@click.command(context_settings={"allow_interspersed_args": False, "token_normalize_func": habits.spelled})
+@click.option("--nodes", type=habits.Nodes(), default=1, show_default=True, help="Nodes; on local, of this machine.")
+@click.option(
+    "-n",
+    "--processes",
+    type=habits.Processes(),
+    help="Processes on each node: a number, gpu, cpu or auto.  [default: 1]",
 )
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes; on local, of this machine.")
-@click.option("--processes", type=click.IntRange(1), help="Processes on each node.  [default: 1]")
+@click.option("-m", "is_module", is_flag=True, help="Run a Python module: -m package.module.")
 @click.option(
     "--distribution",
     type=click.Choice(["pytorch", "tensorflow", "mpi", "deepspeed"], case_sensitive=False),
@@ -44,35 +43,57 @@ _TORCHRUN = {
 )
 @hang_timeout_option()
 @compute_option()
+@click.option("--name", help="The run's name.  [default: one is made up]")
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable of the processes; or one of yours.")
 @set_option()
+@click.option("--master-port", type=click.IntRange(1, 65535), hidden=True)
+@click.option("--node-rank", hidden=True)
+@click.option("--no-python", is_flag=True, hidden=True)
+@habits.needless_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(
     context: click.Context,
     nodes: int,
-    processes: int | None,
+    processes: int | str | None,
+    is_module: bool,
     distribution: str,
     preload: str | None,
     max_restarts: int,
     hang_timeout: float | None,
     compute: str | None,
+    name: str | None,
+    env: tuple[str, ...],
     settings: tuple[dict[str, Any], ...],
+    master_port: int | None,
+    node_rank: str | None,
+    no_python: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND in this folder as the processes of one job, show what they write, and exit with the job's code.
 
     The code is used in place where the compute sees this folder (local, Slurm
-    without a login node); elsewhere a copy of it is sent. An example:
+    without a login node); elsewhere a copy of it is sent. Python runs a file
+    named .py. Examples:
 
-        jobsdk run --nodes 2 --processes 4 -- python train.py --epochs 3
+        jobsdk run --processes 4 train.py --epochs 3
+        jobsdk run --nodes 2 -m package.module
+        jobsdk run --distribution mpi --processes 4 -- ./solver --steps 100
     """
     from jobsdk.job.paths import working_directory
 
     if command[0].endswith((".yml", ".yaml")):
         context.fail(f"{command[0]} is no command: did you mean 'jobsdk job create -f {command[0]}'?")
-    name = _start_ahead() if compute in (None, "local") else None
+    if node_rank is not None and (nodes > 1 or node_rank != "0"):
+        context.fail(f"--node-rank: {habits.answer('--node-rank')}.")
+    if isinstance(processes, str):
+        processes = _counted(context, processes, compute)
+    variables = dict(_variable(context, one) for one in env)
+    if master_port is not None:
+        variables["MASTER_PORT"] = str(master_port)
+    ahead = _start_ahead() if compute in (None, "local") and name is None else None
     fields: dict[str, Any] = {
-        "command": shlex.join(command),
+        "command": shlex.join(command if no_python else _with_python(command, is_module)),
         "code": working_directory(),
         "distribution": {"type": distribution},
         "resources": {"instance_count": nodes},
@@ -81,6 +102,10 @@ def run(
         if distribution == "tensorflow":
             raise click.UsageError("TensorFlow runs one worker on each node: use --nodes.", context)
         fields["distribution"]["process_count_per_instance"] = processes
+    if name is not None:
+        fields["name"] = name
+    if variables:
+        fields["environment_variables"] = variables
     if max_restarts:
         fields["max_restarts"] = max_restarts
     if hang_timeout is not None:
@@ -99,7 +124,7 @@ def run(
     from jobsdk.cli.streaming import own
     from jobsdk.client.operations import JobOperations
 
-    operations, name = JobOperations(), job.name or name
+    operations, name = JobOperations(), job.name or ahead
 
     def submit() -> Run:
         in_place = computes.resolve(compute or job.compute).can_run_in_place
@@ -108,10 +133,35 @@ def run(
     context.exit(own(submit))
 
 
+def _with_python(command: tuple[str, ...], is_module: bool) -> tuple[str, ...]:
+    """The command, after `python` where it is a module, or a .py file that is not a program by itself."""
+    if is_module:
+        return ("python", "-m", *command)
+    if command[0].endswith(".py") and shutil.which(command[0]) is None:
+        return ("python", *command)
+    return command
+
+
+def _variable(context: click.Context, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals and name not in os.environ:
+        context.fail(f"--env {name}: it is not set here. Fix: --env {name}=VALUE")
+    return name, value if equals else os.environ[name]
+
+
+def _counted(context: click.Context, word: str, compute: str | None) -> int:
+    """How many processes `gpu`, `cpu` or `auto` stands for; known where this machine runs them."""
+    from jobsdk import compute as computes
+    from jobsdk.compute.local import LocalCompute
+
+    chosen = computes.resolve(compute)
+    if not isinstance(chosen, LocalCompute):
+        context.fail(f"--processes {word} counts this machine's, not those of {chosen.name}. Fix: --processes 8")
+    return habits.processes_here(word, os.environ)
+
+
 def _start_ahead() -> str:
     """Start what will supervise the run while its job is made and judged; the run's name."""
-    import os
-
     from jobsdk.compute import supervisor
     from jobsdk.compute.environ import for_ranks
     from jobsdk.home import runs_folder

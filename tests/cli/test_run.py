@@ -72,11 +72,29 @@ def test_a_missing_launcher_is_said_before_anything_starts(jobsdk: Jobsdk, tmp_p
         (["run", "--distribution", "mip", "true"], "'mip' is not one of"),
         (["run", "--distribution", "tensorflow", "--processes", "2", "true"], "use --nodes"),
         (["run", "--compute", "nowhere", "true"], "--compute local"),
+        (["run", "trian.py"], "did you mean 'train.py'?"),
+        (["run", "--nnodes", "1:4", "train.py"], "--nodes 4"),
+        (["run", "--nnodes", "two", "train.py"], "'two' is not a number of nodes"),
+        (["run", "--nproc-per-node", "two", "train.py"], "'two' is not a number of processes"),
+        (["run", "--nproc_per_node", "gpu", "train.py"], "no GPU is visible on this machine. Fix: --processes 1"),
+        (["run", "--gpus", "2", "train.py"], "write --processes N"),
+        (["run", "--nnodes", "2", "--node_rank", "1", "train.py"], "write --nodes N once, without --node-rank"),
+        (["run", "--rdzv-conf", "timeout=9", "train.py"], "--set limits.rendezvous_timeout=900"),
+        (["run", "--local_ranks_filter", "0", "train.py"], "jobsdk job stream NAME --rank 0"),
+        (["run", "--ntasks-per-node", "2", "train.py"], "write --processes N"),
+        (["run", "--env", "NOT_SET_HERE", "train.py"], "--env NOT_SET_HERE=VALUE"),
+        (["run", "-g", "group", "train.py"], "write --compute NAME"),
+        (["job", "create", "-f", "job.yml", "--workspace-name", "mine"], "write --compute NAME"),
+        (["job", "create", "-f", "job.yml", "--web"], "jobsdk ui opens the page of all runs"),
         (["run", "--set", "nonsense", "true"], "'nonsense' is no override"),
         (["run", "--set", "resorces.instance_count=2", "true"], "did you mean"),
     ],
 )
-def test_wrong_use_is_one_clear_error(jobsdk: Jobsdk, home: Path, words: list[str], message: str) -> None:
+def test_wrong_use_is_one_clear_error(
+    jobsdk: Jobsdk, home: Path, work: Path, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (work / "train.py").touch()
     done = jobsdk(*words)
     assert done.code == 2, done
     assert message in done.err
@@ -174,6 +192,69 @@ def test_torchruns_names_of_the_options_are_known(jobsdk: Jobsdk) -> None:
         done = jobsdk("run", "--nnodes", "2", option, "2", "--", "sh", "-c", "echo $WORLD_SIZE")
         assert (done.code, done.out.count(" 4\n")) == (0, 4), done
     assert "nproc" not in jobsdk("run", "--help").out
+
+
+@pytest.fixture
+def script(work: Path) -> Path:
+    """A script that prints its world size and arguments."""
+    file = work / "train.py"
+    file.write_text("import os, sys\nprint(os.environ['WORLD_SIZE'], *sys.argv[1:])\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("train.py --lr 1", "1 --lr 1"),
+        ("./train.py", "1"),
+        ("-n 2 train.py", "2"),
+        ("--nproc_per_node 2 train.py -n 3", "2 -n 3"),
+        ("--nproc-per-node gpu train.py", "3"),
+        ("--nproc-per-node auto train.py", "3"),
+        ("-m train a", "1 a"),
+        ("--standalone --nnodes 1:1 --nproc-per-node=2 train.py", "2"),
+        ("--nnodes 1 --node_rank 0 train.py", "1"),
+    ],
+)
+def test_what_a_torchrun_user_types_runs(
+    jobsdk: Jobsdk, script: Path, words: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    done = jobsdk("run", *words.split())
+    ranks = range(int(shown.split()[0]))
+    assert (done.code, done.err) == (0, ""), done
+    assert sorted(done.out.splitlines()) == [f"[rank {rank}] {shown}" for rank in ranks]
+
+
+def test_an_executable_script_is_its_own_program(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "train.py").write_text("#!/bin/sh\necho by sh\n")
+    (work / "train.py").chmod(0o755)
+    assert jobsdk("run", "./train.py").out == "[rank 0] by sh\n"
+
+
+def test_options_that_have_nothing_to_do_are_said_to_have_no_effect(jobsdk: Jobsdk, script: Path) -> None:
+    done = jobsdk("run", "--rdzv-backend", "c10d", "--rdzv_endpoint=here:1", "--master_addr", "here", script.name)
+    assert done.code == 0, done
+    assert re.findall(r"warning: (\S+) has no effect: ", done.err) == [
+        "--rdzv-backend", "--rdzv-endpoint", "--master-addr",
+    ]  # fmt: skip
+
+
+def test_a_name_a_port_and_variables_of_the_run(jobsdk: Jobsdk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "of this shell")
+    done = jobsdk(
+        "run", "--name", "first", "--master-port", "29711", "--env", "A=b=c", "--env", "MINE", "--",
+        "sh", "-c", "echo $MASTER_PORT $A $MINE",
+    )  # fmt: skip
+    assert (done.code, done.out) == (0, "[rank 0] 29711 b=c of this shell\n"), done
+    assert MLClient().jobs.get("first").status == "Completed"
+
+
+def test_words_for_processes_count_this_machine_only(jobsdk: Jobsdk, script: Path, work: Path) -> None:
+    (work / "computes.yml").write_text("computes: {cluster: {type: slurm}}\n")
+    done = jobsdk("run", "--compute", "cluster", "--nproc-per-node", "gpu", script.name)
+    assert done.code == 2
+    assert "not those of cluster. Fix: --processes 8" in done.err
 
 
 def test_modules_can_be_imported_once_for_all_ranks(jobsdk: Jobsdk, work: Path) -> None:

@@ -103,7 +103,7 @@ def test_commands_are_used_rightly(line: Line) -> None:
     while isinstance(command, click.Group):
         _, found, words = command.resolve_command(context, words)
         assert found is not None
-        command, context = found, click.Context(found, parent=context, info_name=found.name)
+        command, context = found, click.Context(found, parent=context, info_name=found.name, **found.context_settings)
     parser = command.make_parser(context)
     values, rest, _ = parser.parse_args(args=list(words))
     assert not rest, rest
