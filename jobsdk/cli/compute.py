@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from jobsdk import compute as computes
-from jobsdk.cli.options import Setting
+from jobsdk.cli.options import COMPUTES, Setting, among
 from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
 from jobsdk.compute.base import without_secrets
@@ -34,7 +34,7 @@ def list_computes(form: str) -> None:
 
 
 @compute.command()
-@click.argument("name")
+@click.argument("name", shell_complete=COMPUTES)
 @output_option()
 def show(name: str, form: str) -> None:
     """Show one compute: its settings, and all that its type knows. Says what is wrong with them, if anything is."""
@@ -51,14 +51,14 @@ def show(name: str, form: str) -> None:
 
 
 @compute.command()
-@click.argument("name")
+@click.argument("name", shell_complete=COMPUTES)
 @output_option("table", "json")
 @click.pass_context
 def check(context: click.Context, name: str, form: str) -> None:
     """Find out by asking whether jobs can be run on a compute now. Exit code 1 if something is wrong."""
     chosen = computes.resolve(name)
     checks = list(chosen.check())
-    if form == "json":
+    if form != "table":
         show_data({"name": chosen.name, "type": chosen.type, "checks": [one._asdict() for one in checks]}, form)
     for one in checks if form == "table" else ():
         level = click.style("ok   ", fg="green") if one.is_well else click.style("WRONG", fg="red")
@@ -75,7 +75,11 @@ def check(context: click.Context, name: str, form: str) -> None:
 @compute.command()
 @click.argument("name")
 @click.option(
-    "--type", "kind", required=True, help="The type: local, slurm, kubernetes, ssh, azureml, or an installed one."
+    "--type",
+    "kind",
+    required=True,
+    shell_complete=among(computes.types),
+    help="The type: local, slurm, kubernetes, ssh, azureml, ray, spark, or an installed one.",
 )
 @click.option(
     "--set", "given", type=Setting(), multiple=True, help="A setting: --set partition=gpu, --set network.gdr=true"
@@ -99,7 +103,7 @@ def add(name: str, kind: str, given: tuple[dict[str, Any], ...], user: bool) -> 
 
 
 @compute.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=among(lambda: [one.name for one in computes.catalogue()]))
 @output_option()
 def machines(name: str | None, form: str) -> None:
     """List the kinds of machines that are known, or show one: Azure's, and those of machines: in computes.yml."""

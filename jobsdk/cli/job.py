@@ -11,6 +11,7 @@ from jobsdk.cli.lazy import LazyGroup
     cls=LazyGroup,
     members={
         "create": ("jobsdk.cli.submit:create", "Submit a job."),
+        "rerun": ("jobsdk.cli.submit:rerun", "Submit the job of a run again."),
         "validate": ("jobsdk.cli.submit:validate", "Say everything that is wrong with a job file."),
         "explain": ("jobsdk.cli.submit:explain", "Show every process of a job before it runs."),
         "compile": ("jobsdk.cli.submit:compile_job", "Show what a compute would be given."),

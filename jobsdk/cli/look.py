@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jobsdk.cli.options import Seconds, run_name
+from jobsdk.cli.options import COMPUTES, Seconds, among, run_name
 from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
 from jobsdk.client.operations import JobOperations
@@ -64,11 +64,17 @@ def metrics(name: str, form: str) -> None:
         show_data(metric_records(JobOperations().get(name).metrics), form)
 
 
+def _statuses() -> tuple[str, ...]:
+    from jobsdk.runs.state import STATUSES
+
+    return STATUSES
+
+
 @click.command("list")
-@click.option("--status", help="Only runs of this status, in any letter case.")
+@click.option("--status", shell_complete=among(_statuses), help="Only runs of this status: failed, timed-out, ...")
 @click.option("--tag", metavar="KEY[=VALUE]", help="Only runs with this tag.")
 @click.option("--experiment", help="Only runs of this experiment.")
-@click.option("--compute", help="Only runs on this compute.")
+@click.option("--compute", shell_complete=COMPUTES, help="Only runs on this compute.")
 @click.option("-r", "--max-results", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @click.option("--include-archived", is_flag=True, help="Archived runs too.")
 @click.option("--archived-only", is_flag=True, help="Archived runs only.")

@@ -55,7 +55,7 @@ def restore(name: str) -> None:
 @click.option(
     "--set",
     "settings",
-    type=Setting(),
+    type=Setting(lambda: CHANGEABLE),
     multiple=True,
     required=True,
     help="A change: tags.team=vision, description=..., display_name=..., properties.x=...",

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
 
 Decorator = Callable[[Any], Any]
+Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
 class Setting(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """`a.b=value`; see `parse_override`."""
 
     name = "PATH=VALUE"
+
+    def __init__(self, keys: Callable[[], Iterable[str]] = tuple) -> None:
+        self.keys = keys  # for completion
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return among(lambda: (f"{key}=" for key in self.keys()))(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
         from jobsdk.errors import ValidationError
@@ -34,21 +44,29 @@ def set_option() -> Decorator:
     return click.option(
         "--set",
         "settings",
-        type=Setting(),
+        type=Setting(_job_keys),
         multiple=True,
         help="Change a field of the job: --set resources.instance_count=2",
     )
 
 
 def job_options(function: Any) -> Any:
-    """`-f`, `--set` and `--strict`, as every verb has them that reads a job file."""
+    """A job file, as an argument or as `-f FILE`, and changes to it; the function takes `file`."""
+
+    @wraps(function)
+    def with_file(*args: Any, file: str | None, file_option: str | None, **given: Any) -> Any:
+        if (file is None) == (file_option is None):
+            raise click.UsageError("Give one job file: -f job.yml", click.get_current_context())
+        return function(*args, file=file_option if file is None else file, **given)
+
     for option in (
         click.option("--strict", is_flag=True, help="Take unknown keys that are otherwise tolerated as errors."),
         set_option(),
-        click.option("-f", "--file", required=True, metavar="FILE", help="The job file; - reads stdin."),
+        click.option("-f", "--file", "file_option", metavar="FILE", help="The job file; - reads stdin."),
+        click.argument("file", required=False, metavar="[FILE]", type=click.Path()),
     ):
-        function = option(function)
-    return function
+        with_file = option(with_file)
+    return with_file
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -78,7 +96,9 @@ def hang_timeout_option() -> Decorator:
 
 
 def compute_option() -> Decorator:
-    return click.option("--compute", metavar="NAME", help="Where to run instead of where the job says.")
+    return click.option(
+        "--compute", metavar="NAME", shell_complete=COMPUTES, help="Where to run instead of where the job says."
+    )
 
 
 def read(
@@ -102,15 +122,49 @@ def load(file: str, settings: tuple[dict[str, Any], ...], strict: bool, compute:
     return job
 
 
-def _run_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def _run_names() -> list[str]:
     from jobsdk.runs.folder import RunFolder
 
-    return sorted(run.name for run in RunFolder.all() if run.name.startswith(incomplete))
+    return sorted(run.name for run in RunFolder.all())
+
+
+def _computes() -> Iterable[str]:
+    from jobsdk import compute
+
+    return compute.configuration().computes
+
+
+def _job_keys() -> Iterator[str]:
+    from jobsdk.job.command import CommandJob
+
+    for name, field in CommandJob._fields.items():
+        yield name
+        for model in getattr(field.kind, "models", None) or filter(None, [getattr(field.kind, "model", None)]):
+            yield from (f"{name}.{inner}" for inner in model._fields)
+
+
+def among(words: Callable[[], Iterable[str]]) -> Complete:
+    """A completion among words, in any letter case; of none where they cannot be read."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        from jobsdk.errors import JobsdkError
+
+        try:
+            found = [word for word in words() if word.lower().startswith(incomplete.lower())]
+        except JobsdkError:
+            return []
+        return [CompletionItem(word) for word in dict.fromkeys(found)]
+
+    return complete
+
+
+COMPUTES = among(_computes)
 
 
 def run_name(function: Any) -> Any:
     """The run's name, as an argument or as Azure's `-n NAME`; the function takes it as `name`."""
-    from functools import wraps
 
     @wraps(function)
     def with_name(*args: Any, name: str | None, name_option: str | None, **given: Any) -> Any:
@@ -118,7 +172,7 @@ def run_name(function: Any) -> Any:
             raise click.UsageError("Give the name of one run.", click.get_current_context())
         return function(*args, name=name_option if name is None else name, **given)
 
-    with_name = click.option("-n", "--name", "name_option", metavar="NAME", hidden=True, shell_complete=_run_names)(
-        with_name
-    )
-    return click.argument("name", required=False, metavar="NAME", shell_complete=_run_names)(with_name)
+    with_name = click.option(
+        "-n", "--name", "name_option", metavar="NAME", hidden=True, shell_complete=among(_run_names)
+    )(with_name)
+    return click.argument("name", required=False, metavar="NAME", shell_complete=among(_run_names))(with_name)

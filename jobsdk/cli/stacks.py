@@ -30,7 +30,7 @@ def stacks(name: str, form: str) -> None:
         if not kept:
             raise
         answer = {"time": None, "groups": kept, "ranks": {}, "nodes_missing": []}
-    if form == "json":
+    if form != "table":
         show(answer, form)
         return
     if not answer["groups"]:

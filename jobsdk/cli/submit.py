@@ -1,13 +1,16 @@
-"""`jobsdk job create | validate | explain | compile`: the verbs that read a job file."""
+"""`jobsdk job create | rerun | validate | explain | compile`: the verbs that read a job file."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobsdk.cli.options import compute_option, hang_timeout_option, job_options, load, read
+from jobsdk.cli.options import compute_option, hang_timeout_option, job_options, load, read, run_name, set_option
 from jobsdk.cli.output import output_option, say, say_findings, show, show_record, warn
+
+if TYPE_CHECKING:
+    from jobsdk.client.run import Run
 
 Settings = tuple[dict[str, Any], ...]
 
@@ -53,7 +56,25 @@ def create(
     )
     if save_as is not None:
         compiled.job.dump(save_as)
-    run = jobs.submit(compiled, warn)
+    _attend(context, jobs.submit(compiled, warn), stream, wait, form)
+
+
+@click.command()
+@run_name
+@set_option()
+@click.option("--stream", is_flag=True, help="As for create.")
+@click.option("--wait", is_flag=True, help="As for create.")
+@output_option()
+@click.pass_context
+def rerun(context: click.Context, name: str, settings: Settings, stream: bool, wait: bool, form: str) -> None:
+    """Submit the job of a run again, with the code of that run, under a new name."""
+    from jobsdk.client.operations import JobOperations
+
+    _attend(context, JobOperations().rerun(name, settings, warn=warn), stream, wait, form)
+
+
+def _attend(context: click.Context, run: Run, stream: bool, wait: bool, form: str) -> None:
+    """Show a run that was submitted; the exit code is the job's where its end is waited for."""
     if stream:
         from jobsdk.cli.streaming import attend
 

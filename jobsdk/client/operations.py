@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.base import Compute, Wanted
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.yaml_file import Overrides
     from jobsdk.runs.logs import Sink
     from jobsdk.runs.metrics import Table
 
@@ -164,6 +165,20 @@ class JobOperations:
             folder.append_event("warning", message=text, told=True)
         records.note(folder, compiled.job)  # while the job starts already
         return Run(folder)
+
+    def rerun(self, name: str | Run, params_override: Overrides = None, *, warn: Warn | None = None) -> Run:
+        """Submit a run's job again under a new name, with the code of that run, and `params_override` as load_job's.
+
+        Raises JobsdkError for a run whose job was not submitted from here, and as `create_or_update` does.
+        """
+        from jobsdk.job.yaml_file import load_job
+
+        run = self._run(name)
+        file = run.folder.path / "job.yml"
+        if not file.exists():
+            raise JobsdkError(f"run {run.name} has no job.yml: it was not submitted from here")
+        given = [params_override] if isinstance(params_override, Mapping) else params_override or ()
+        return self.create_or_update(load_job(file, [{"name": None}, *given]), warn=warn)
 
     def _update(self, run: Run) -> Run:
         from jobsdk.runs.history import History

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from jobsdk import home as home_
 from jobsdk.bootstrap.system import private
+from jobsdk.findings import nearest
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.state import STATUSES, TERMINAL
 
@@ -50,8 +51,8 @@ class History:
     ) -> list[dict[str, Any]]:
         """The runs that fit all that is given, the newest first: run.json with status, exit_code and ended.
 
-        `status` in any letter case; `tag` is `key` or `key=value`; `archived`: False for active runs, True for
-        archived ones, None for both. Raises ValueError for a status that there is not.
+        `status` in any spelling: `timed-out`, `cancelled`; `tag` is `key` or `key=value`; `archived`: False for active
+        runs, True for archived ones, None for both. Raises ValueError for a status that there is not.
         """
         wanted: dict[str, Any] = {"experiment": experiment, "compute": compute, "archived": archived}
         if status is not None:
@@ -184,10 +185,14 @@ def _select(database: sqlite3.Connection, wanted: dict[str, Any]) -> sqlite3.Cur
 
 
 def _spelled(status: str) -> str:
+    """A status as it is stored, whatever its case, dashes and l's."""
     known = {name.lower(): name for name in STATUSES}
-    if status.lower() not in known:
-        raise ValueError(f"there is no status {status!r}; there are {', '.join(STATUSES)}")
-    return known[status.lower()]
+    bare = "".join(filter(str.isalpha, status.lower())).replace("cancelled", "canceled")
+    if bare not in known:
+        near = nearest(bare, known)
+        hint = f"did you mean {known[near]}?" if near else f"there are {', '.join(STATUSES)}"
+        raise ValueError(f"there is no status {status!r}; {hint}")
+    return known[bare]
 
 
 def _has_tag(tags: dict[str, Any], wanted: str) -> bool:

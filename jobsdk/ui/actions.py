@@ -8,7 +8,6 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from jobsdk.client.operations import JobOperations
 from jobsdk.client.run import Run
-from jobsdk.errors import JobsdkError
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.ranks import layout_text
 from jobsdk.ui.zipped import zipped
@@ -39,15 +38,8 @@ def cancel(folder: RunFolder) -> dict[str, Any]:
 
 
 def rerun(folder: RunFolder) -> dict[str, Any]:
-    """Submit the same job again, with the code that is there now, under a new name."""
-    from jobsdk.job.yaml_file import load_job
-
-    file = folder.path / "job.yml"
-    if not file.exists():
-        raise JobsdkError(f"run {folder.name} has no job.yml: it was not submitted from here")
-    job = load_job(file)
-    job.name = None
-    return {"name": JobOperations().create_or_update(job).name}
+    """Submit the same job again, under a new name."""
+    return {"name": JobOperations().rerun(Run(folder)).name}
 
 
 def stacks(folder: RunFolder) -> dict[str, Any]:

@@ -96,6 +96,53 @@ def test_compile_prints_what_is_submitted(jobsdk: Jobsdk, home: Path) -> None:
     assert jobs.get("same").folder.read_json("native.json") == spec
 
 
+@pytest.mark.parametrize("verb", ["create", "validate", "explain", "compile"])
+def test_a_job_file_needs_no_option(jobsdk: Jobsdk, verb: str) -> None:
+    assert jobsdk("job", verb, "job.yml").code == 0
+    for words in ((), ("job.yml", "-f", "job.yml")):
+        done = jobsdk("job", verb, *words)
+        assert (done.code, done.out) == (2, "")
+        assert "Give one job file: -f job.yml" in done.err
+
+
+def test_a_run_is_submitted_again_with_changes(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "job.yml").write_text("command: cat text; exit ${{inputs.code}}\ncode: .\ninputs: {code: 3}\n")
+    (work / "text").write_text("first\n")
+    assert jobsdk("job", "create", "job.yml", "--name", "first", "--wait").code == 3
+    (work / "text").write_text("second\n")
+    done = jobsdk("job", "rerun", "first", "--set", "inputs.code=0", "--stream")
+    assert (done.code, done.out) == (0, "[rank 0] first\n"), done
+    again = jobsdk("job", "rerun", "first", "--set", "name=again")
+    assert (again.code, again.out) == (0, "again\n"), again
+    assert MLClient().jobs.wait("again").exit_code == 3
+    assert MLClient().jobs.rerun("again", {"inputs.code": 0}).wait().status == "Completed"
+    (MLClient().jobs.get("again").folder.path / "job.yml").unlink()
+    assert "it was not submitted from here" in jobsdk("job", "rerun", "again").err
+
+
+def test_output_as_az_has_it(jobsdk: Jobsdk) -> None:
+    jobsdk("job", "create", "job.yml", "--name", "fine", "--set", "tags={a: 1, b: 'x\ty'}", "--wait")
+    jobsdk("job", "create", "job.yml", "--name", "worse", "--set", "inputs.code=3", "--wait")
+
+    def shown(*words: str) -> str:
+        done = jobsdk("job", *words)
+        assert (done.code, done.err) == (0, ""), done
+        return done.out
+
+    assert shown("show", "fine", "--query", "exit_code") == "0\n"
+    assert shown("show", "fine", "--query", "status", "-o", "tsv") == "Completed\n"
+    assert shown("list", "--query", "[?status=='Failed'].name", "-o", "tsv") == "worse\n"
+    assert shown("list", "--query", "[].[name, exit_code, studio_url]", "-o", "tsv") == "worse\t3\t\nfine\t0\t\n"
+    assert shown("list", "--query", "[].{Name: name, ok: status}", "-o", "table").splitlines() == [
+        "Name   ok", "worse  Failed", "fine   Completed",
+    ]  # fmt: skip
+    assert shown("show", "fine", "-o", "yaml", "--query", "tags") == "a: '1'\nb: \"x\\ty\"\n"
+    assert shown("show", "fine", "-o", "tsv", "--query", "[tags.b, tags]") == 'x y\n{"a": "1", "b": "x\\ty"}\n'
+    assert shown("show", "fine", "-o", "tsv").startswith("fine\tfine\tCompleted\t0\t")
+    assert shown("create", "job.yml", "--name", "third", "--query", "name", "-o", "tsv") == "third\n"
+    assert shown("explain", "job.yml", "--query", "nothing") == "null\n"
+
+
 def test_show_and_list(jobsdk: Jobsdk) -> None:
     for name, code in (("good", 0), ("bad", 4)):
         words = ("--set", f"inputs.code={code}", "--set", f"tags.kind={name}", "--set", f"experiment_name=e{code}")
@@ -264,7 +311,7 @@ def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
         (["create", "-f", "job.yml"], "Did you mean 'jobsdk job create'?"),
         (["explain"], "Did you mean 'jobsdk job explain'?"),
         (["run", "job.yml"], "did you mean 'jobsdk job create -f job.yml'?"),
-        (["job", "create"], "Missing option '-f'"),
+        (["job", "create"], "Give one job file: -f job.yml"),
         (["job", "create", "-f", "missing.yml"], "missing.yml"),
         (["job", "create", "-f", "."], "."),
         (["job", "validate", "-f", __file__], "this is a Python file, not a job file"),
@@ -281,6 +328,10 @@ def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
         (["job", "update", "x", "--set", "tags.a=" + "[" * 20_000], "levels deep"),
         (["compute", "show", "nowhere"], "there is no compute 'nowhere'"),
         (["completion", "csh"], "'csh' is not one of"),
+        (["job", "list", "--status", "faild"], "there is no status 'faild'; did you mean Failed?"),
+        (["job", "list", "--query", "[?"], "'[?' is not JMESPath"),
+        (["job", "list", "--query", "to_number()"], "--query: "),
+        (["job", "timeline", "x", "--query", "name", "-o", "text"], "-o json, yaml, tsv or table"),
     ],
 )
 def test_wrong_use_is_one_clear_error(jobsdk: Jobsdk, words: list[str], message: str) -> None:

@@ -72,7 +72,7 @@ def test_completion_scripts(jobsdk: Jobsdk, shell: str, part: str) -> None:
     assert part in done.out
 
 
-def test_words_and_run_names_are_completed(jobsdk: Jobsdk, home: Path) -> None:
+def test_words_and_run_names_are_completed(jobsdk: Jobsdk, home: Path, work: Path) -> None:
     (home / "runs" / "calm_otter").mkdir(parents=True)
 
     def completed(*words: str) -> list[str]:
@@ -90,6 +90,19 @@ def test_words_and_run_names_are_completed(jobsdk: Jobsdk, home: Path) -> None:
 
     assert completed("job", "str") == ["stream"]
     assert completed("job", "stream", "ca") == ["calm_otter"]
+    assert completed("job", "list", "--status", "c") == ["CancelRequested", "Completed", "Canceled"]
+    assert completed("compute", "add", "x", "--type", "s") == ["slurm", "spark", "ssh"]
+    (work / "computes.yml").write_text("computes: {cluster: {type: slurm}}\n")
+    assert completed("run", "--compute", "clu") == ["cluster"]
+    assert completed("compute", "check", "") == ["local", "cluster"]
+    assert completed("compute", "machines", "standard_nd96amsr") == ["Standard_ND96amsr_A100_v4"]
+    assert completed("job", "create", "--set", "resources.inst") == [
+        "resources.instance_count=", "resources.instance_type=",
+    ]  # fmt: skip
+    assert "distribution.process_count_per_instance=" in completed("run", "--set", "distribution.")
+    assert completed("job", "update", "--set", "ta") == ["tags="]
+    (work / "computes.yml").write_text("computes: [")
+    assert not any(completed("run", "--compute", "clu"))
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:

@@ -54,6 +54,13 @@ def test_filters() -> None:
         names(status="finished")
 
 
+@pytest.mark.parametrize("status", ["canceled", "Cancelled", "timed-out", "TIMED_OUT", "Timed out"])
+def test_a_status_in_any_spelling(status: str) -> None:
+    make("timed", 1, "TimedOut")
+    make("canceled", 2, "Canceled")
+    assert names(status=status) == ["timed" if status[0] in "tT" else "canceled"]
+
+
 def test_what_happens_after_the_first_look_is_seen() -> None:
     run = make("one", 1, None)
     gone = make("gone", 2)
