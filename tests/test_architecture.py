@@ -81,16 +81,16 @@ SHARED_WITH_EMULATOR = {
 LONG = {
     "jobsdk/bootstrap/agent/supervisor.py:Supervisor": 303,
     "jobsdk/bootstrap/preflight/run.py": 457,
-    "jobsdk/client/operations.py": 488,
-    "jobsdk/client/operations.py:JobOperations": 339,
+    "jobsdk/client/operations.py": 457,
+    "jobsdk/client/operations.py:JobOperations": 310,
     "jobsdk/client/run.py:Run": 288,
-    "jobsdk/compute/ssh/compute.py:SshCompute": 261,
-    "jobsdk/doctor.py": 438,
+    "jobsdk/compute/ssh/compute.py:SshCompute": 258,
+    "jobsdk/doctor.py": 436,
     "jobsdk/emulator/workspace.py:Workspace": 259,
-    "jobsdk/job/command.py": 492,
-    "jobsdk/job/command.py:CommandJob": 291,
+    "jobsdk/job/command.py": 489,
+    "jobsdk/job/command.py:CommandJob": 289,
     "jobsdk/job/kinds.py": 465,
-    "jobsdk/runs/folder.py:RunFolder": 268,
+    "jobsdk/runs/folder.py:RunFolder": 267,
     "jobsdk/runs/logs.py": 431,
 }
 
