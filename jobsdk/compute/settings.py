@@ -16,6 +16,15 @@ class Setting(NamedTuple):
     of_job: bool = True
 
 
+def must_be(form: str, fits: Callable[[Any], bool]) -> Callable[[Any], str]:
+    """What is wrong with a value that must be of a form, such as "a text"."""
+    return lambda value: "" if fits(value) else f"must be {form}"
+
+
+TEXT = must_be("a text", lambda value: isinstance(value, str) and bool(value))
+FLAG = must_be("true or false", lambda value: isinstance(value, bool))
+
+
 def duration(value: Any) -> str:
     """What is wrong with a length of time."""
     found = durations.seconds(value)
@@ -28,11 +37,11 @@ def meanings(settings: Mapping[str, Setting]) -> dict[str, str]:
 
 def mistakes_in(known: Mapping[str, Setting], given: Mapping[str, Any], *, of_job: bool) -> Iterator[tuple[str, str]]:
     """What is wrong in what is given, with `of_job` by a job: (setting, words)."""
-    from jobsdk.findings import no_setting_of_a_job
+    from jobsdk.findings import no_setting_of_a_job, show
 
     names = [name for name, setting in known.items() if setting.of_job or not of_job]
     for name, value in given.items():
         if name not in names:
             yield str(name), no_setting_of_a_job(name, names)
         elif why := known[name].wrong(value):
-            yield name, why if why.startswith(("has ", "needs ")) else f"{why}, not {value!r}"
+            yield name, why if why.startswith(("has ", "needs ")) else f"{why}, not {show(value)}"

@@ -16,6 +16,7 @@ from typing import Any
 
 from jobsdk.bootstrap.distributions.contract import IDENTITY
 from jobsdk.compute.azureml import translation
+from jobsdk.compute.shipping import parcel
 from jobsdk.compute.shipping.relayed import Mirror
 from jobsdk.job.command import CommandJob
 from jobsdk.job.io import Input
@@ -128,10 +129,9 @@ class Played:
         folder = self.code(node)
         if job.code is not None:
             shutil.copytree(job.resolve(job.code), folder)
-        for name, content in translation.bootstrap_files().items():
-            path = folder / name
-            path.parent.mkdir(parents=True)
-            path.write_bytes(content)
+        path = folder / translation.BOOTSTRAP_FILE
+        path.parent.mkdir(parents=True)
+        path.write_bytes(parcel.bootstrap())
         return folder
 
     def _command(self, node: int) -> str:

@@ -23,7 +23,6 @@ from jobsdk import (
 from jobsdk.bootstrap.agent import azureml_node
 from jobsdk.bootstrap.spec.plan import Plan
 from jobsdk.compute.azureml import translation
-from jobsdk.compute.shipping import parcel
 from jobsdk.job.command import CommandJob
 from jobsdk.planning.plan import make_plan, whole_plan
 from jobsdk.planning.secrets import complete, seal
@@ -227,10 +226,6 @@ def test_azure_mls_own_limit_comes_after_the_bootstraps() -> None:
     assert made is not None
     assert made.timeout == 60 + 5 + 100 + 60
     assert made.hang_timeout is None
-
-
-def test_the_file_that_goes_with_the_code() -> None:
-    assert translation.bootstrap_files() == {".jobsdk/bootstrap.pyz": parcel.bootstrap()}
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,12 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple
 
-from .. import distributions
 from ..distributions import open_mpi
 from ..launchers import base
 from ..spec.variables import RANK
 
 if TYPE_CHECKING:
-    from ..spec.plan import Plan
+    pass
 
 #: Which folder a program is from, and under which name it was called.
 SHELL, NAME = "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"
@@ -34,11 +33,6 @@ class ShimConfig(NamedTuple):
     address: str
     port: int
     token: str
-
-
-def are_of_use(plan: Plan) -> bool:
-    """Whether a job has them: launchers of MPI and DeepSpeed look for them, where there are other nodes."""
-    return distributions.of(plan).has_shell
 
 
 def write(place: ShimConfig) -> None:

@@ -29,11 +29,6 @@ def write_secrets(run_dir: str, parts: Mapping[str, Any]) -> None:
     write_private("%s/%s" % (run_dir, SECRETS), json.dumps(parts))
 
 
-def write_token(run_dir: str, token: str) -> None:
-    """Keep the run's token where the nodes that are to know it find it, and nobody else can read it."""
-    write_private("%s/%s" % (run_dir, TOKEN), token)
-
-
 def token(run_dir: str) -> str:
     """The run's token, hexadecimal; empty where none is kept."""
     try:

@@ -17,6 +17,7 @@ from jobsdk.compute.azureml import settings as azureml_settings
 from jobsdk.compute.azureml.body import CODE, rest_body
 from jobsdk.compute.azureml.workspace import KEYS, Workspace
 from jobsdk.compute.base import Check, Compute, Spec, Wanted, Warn
+from jobsdk.compute.settings import meanings
 from jobsdk.errors import ComputeError, JobsdkError
 from jobsdk.findings import Finding
 from jobsdk.home import locked
@@ -40,7 +41,7 @@ class AzureMlCompute(Compute):
     type: ClassVar[str] = "azureml"
     takes_job_settings: ClassVar[bool] = True
     pace: ClassVar[Pace] = Pace(1.0, 10.0)
-    settings_known: ClassVar[Mapping[str, str]] = azureml_settings.SETTINGS
+    settings_known: ClassVar[Mapping[str, str]] = meanings(azureml_settings.SETTINGS)
 
     def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         return azureml_settings.mistakes(own)

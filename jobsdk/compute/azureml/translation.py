@@ -125,11 +125,6 @@ def completed(native: CommandJob, plan: Plan, token: str) -> CommandJob:
     return whole
 
 
-def bootstrap_files() -> dict[str, bytes]:
-    """What the code folder that is sent holds besides the job's own code for the launcher `bootstrap`, by path."""
-    return {BOOTSTRAP_FILE: parcel.bootstrap()}
-
-
 def findings(name: str, job: CommandJob, plan: Plan, settings: Mapping[str, Any]) -> Iterator[Finding]:
     """What the launcher does not support in a job (errors), or ignores (warnings). `name` is the compute's."""
     chosen = launcher(job, settings)

@@ -15,6 +15,7 @@ from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.kubernetes import objects as made
 from jobsdk.compute.kubernetes import scaling as kubernetes_scaling
 from jobsdk.compute.kubernetes import settings as kubernetes_settings
+from jobsdk.compute.settings import meanings
 from jobsdk.compute.shipping import parcel
 from jobsdk.errors import ComputeError
 from jobsdk.findings import Finding, show
@@ -57,9 +58,7 @@ class KubernetesCompute(Compute):
     type: ClassVar[str] = "kubernetes"
     takes_job_settings: ClassVar[bool] = True
     pace: ClassVar[Pace] = Pace(1.0, 10.0)
-    settings_known: ClassVar[Mapping[str, str]] = {
-        name: setting.meaning for name, setting in kubernetes_settings.SETTINGS.items()
-    }
+    settings_known: ClassVar[Mapping[str, str]] = meanings(kubernetes_settings.SETTINGS)
 
     def mistakes(self, own: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         return kubernetes_settings.mistakes(own)

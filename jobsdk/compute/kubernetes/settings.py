@@ -4,49 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Setting(NamedTuple):
-    form: str  # a key of _FORMS
-    meaning: str
-    of_job: bool = True  # whether a job's resources.properties.kubernetes may have it, too
-
-
-SETTINGS: dict[str, Setting] = {
-    "context": Setting("text", "the context of the kubeconfig; not given: the current one, or the pod's own", False),
-    "namespace": Setting("name", "the namespace; not given: that of the context", False),
-    "image": Setting("text", "the container image of jobs that name none"),
-    "image_pull_policy": Setting("policy", "Always, IfNotPresent or Never"),
-    "image_pull_secrets": Setting("texts", "names of Secrets with registry credentials"),
-    "python": Setting("text", "the Python in the image that runs the bootstrap; not given: python3"),
-    "jobset": Setting("flag", "submit a JobSet, not an Indexed Job"),
-    "queue": Setting("text", "the Kueue LocalQueue; jobs are submitted suspended"),
-    "gpu_resource": Setting("text", "the name of a GPU as a resource; not given: nvidia.com/gpu"),
-    "gpus_per_node": Setting("number", "GPUs of a node; not given: processes x gpus_per_process"),
-    "devices": Setting("amounts", "further devices of a node by resource name, such as {example.com/fpga: 1}"),
-    "accelerator_label": Setting("text", "the label by which nodes say their GPU; not given: nvidia.com/gpu.product"),
-    "accelerators": Setting("labels", "its values for the accelerator_type of scaling, by that; not given: the same"),
-    "rdma": Setting("amounts", "RDMA devices of a node by resource name, such as {rdma/hca: 1}"),
-    "cpu": Setting("amount", "processors of a node"),
-    "memory": Setting("amount", "memory of a node, such as 64Gi"),
-    "shm_size": Setting("size", "/dev/shm of a node, such as 16Gi; resources.shm_size of a job wins"),
-    "node_selector": Setting("labels", "labels that a node must have"),
-    "tolerations": Setting("mappings", "taints that are tolerated, as in a pod"),
-    "exclusive": Setting("flag", "no two nodes of the job on one machine"),
-    "topology": Setting("text", "the label of machines that must be equal for all nodes, such as a rack's"),
-    "priority_class": Setting("text", "the PriorityClass"),
-    "service_account": Setting("text", "the ServiceAccount"),
-    "volumes": Setting("mappings", "a list of {mount, claim | host_path | empty_dir | source, read_only, sub_path}"),
-    "outputs_volume": Setting("mapping", "where outputs are kept: {claim | host_path | source, sub_path, here}"),
-    "code_volume": Setting("mapping", "where large code is put: {here: a folder of this machine, path: it in a pod}"),
-    "code_url": Setting("mapping", "where large code is put: {upload: an fsspec URL, fetch: its http(s) URL}"),
-    "env": Setting("scalars", "further environment variables; those of a job win"),
-    "labels": Setting("labels", "further labels of the Job and its pods"),
-    "annotations": Setting("scalars", "further annotations of the Job and its pods"),
-    "ttl_seconds_after_finished": Setting("number", "when an ended Job is deleted; not given: after 3 days"),
-    "patches": Setting("mappings", "a list of {kind, patch}: JSON merge patches of Job, JobSet, Pod, Container, ..."),
-}
+from jobsdk.compute.settings import Setting, mistakes_in, must_be
 
 _SOURCES = ("claim", "host_path", "empty_dir", "source")
 _POLICIES = ("Always", "IfNotPresent", "Never")
@@ -78,6 +38,46 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "mapping": ("a mapping", lambda value: isinstance(value, Mapping)),
     "mappings": ("a list of mappings", lambda value: _all(value, Mapping)),
+}
+
+
+def _setting(form: str, meaning: str, of_job: bool = True) -> Setting:
+    return Setting(meaning, must_be(*_FORMS[form]), of_job)
+
+
+SETTINGS: dict[str, Setting] = {
+    "context": _setting("text", "the context of the kubeconfig; not given: the current one, or the pod's own", False),
+    "namespace": _setting("name", "the namespace; not given: that of the context", False),
+    "image": _setting("text", "the container image of jobs that name none"),
+    "image_pull_policy": _setting("policy", "Always, IfNotPresent or Never"),
+    "image_pull_secrets": _setting("texts", "names of Secrets with registry credentials"),
+    "python": _setting("text", "the Python in the image that runs the bootstrap; not given: python3"),
+    "jobset": _setting("flag", "submit a JobSet, not an Indexed Job"),
+    "queue": _setting("text", "the Kueue LocalQueue; jobs are submitted suspended"),
+    "gpu_resource": _setting("text", "the name of a GPU as a resource; not given: nvidia.com/gpu"),
+    "gpus_per_node": _setting("number", "GPUs of a node; not given: processes x gpus_per_process"),
+    "devices": _setting("amounts", "further devices of a node by resource name, such as {example.com/fpga: 1}"),
+    "accelerator_label": _setting("text", "the label by which nodes say their GPU; not given: nvidia.com/gpu.product"),
+    "accelerators": _setting("labels", "its values for the accelerator_type of scaling, by that; not given: the same"),
+    "rdma": _setting("amounts", "RDMA devices of a node by resource name, such as {rdma/hca: 1}"),
+    "cpu": _setting("amount", "processors of a node"),
+    "memory": _setting("amount", "memory of a node, such as 64Gi"),
+    "shm_size": _setting("size", "/dev/shm of a node, such as 16Gi; resources.shm_size of a job wins"),
+    "node_selector": _setting("labels", "labels that a node must have"),
+    "tolerations": _setting("mappings", "taints that are tolerated, as in a pod"),
+    "exclusive": _setting("flag", "no two nodes of the job on one machine"),
+    "topology": _setting("text", "the label of machines that must be equal for all nodes, such as a rack's"),
+    "priority_class": _setting("text", "the PriorityClass"),
+    "service_account": _setting("text", "the ServiceAccount"),
+    "volumes": _setting("mappings", "a list of {mount, claim | host_path | empty_dir | source, read_only, sub_path}"),
+    "outputs_volume": _setting("mapping", "where outputs are kept: {claim | host_path | source, sub_path, here}"),
+    "code_volume": _setting("mapping", "where large code is put: {here: a folder of this machine, path: it in a pod}"),
+    "code_url": _setting("mapping", "where large code is put: {upload: an fsspec URL, fetch: its http(s) URL}"),
+    "env": _setting("scalars", "further environment variables; those of a job win"),
+    "labels": _setting("labels", "further labels of the Job and its pods"),
+    "annotations": _setting("scalars", "further annotations of the Job and its pods"),
+    "ttl_seconds_after_finished": _setting("number", "when an ended Job is deleted; not given: after 3 days"),
+    "patches": _setting("mappings", "a list of {kind, patch}: JSON merge patches of Job, JobSet, Pod, Container, ..."),
 }
 
 
@@ -123,18 +123,11 @@ def text(value: Any) -> str:
 
 def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[tuple[str, str]]:
     """What is wrong: (setting, words)."""
-    from jobsdk.findings import no_setting_of_a_job
-
-    known = [name for name, setting in SETTINGS.items() if setting.of_job or not of_job]
-    for name, value in settings.items():
-        if name not in known:
-            yield str(name), no_setting_of_a_job(name, known)
-            continue
-        form, fits = _FORMS[SETTINGS[name].form]
-        if not fits(value):
-            yield name, f"must be {form}, not {value!r}"
-            continue
-        yield from _inner_mistakes(name, value)
+    wrong = list(mistakes_in(SETTINGS, settings, of_job=of_job))
+    yield from wrong
+    for name in settings:
+        if name not in dict(wrong):
+            yield from _inner_mistakes(name, settings[name])
 
 
 def _inner_mistakes(name: str, value: Any) -> Iterator[tuple[str, str]]:

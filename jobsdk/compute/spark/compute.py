@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jobsdk.bootstrap.spec.secrets import Redactor
 from jobsdk.compute.base import Check, Spec, Warn
 from jobsdk.compute.engine import EngineCompute
+from jobsdk.compute.settings import meanings
 from jobsdk.compute.spark import rules as spark_rules
 from jobsdk.compute.spark import settings as spark_settings
 from jobsdk.errors import ComputeError
@@ -34,7 +35,7 @@ class SparkCompute(EngineCompute):
     """A run is driven where its session is: see `EngineCompute`."""
 
     type: ClassVar[str] = "spark"
-    settings_known: ClassVar[Mapping[str, str]] = spark_settings.SETTINGS
+    settings_known: ClassVar[Mapping[str, str]] = meanings(spark_settings.SETTINGS)
     inherited: ClassVar[Mapping[str, str]] = {
         "PATH": "<PATH of the executor>",
         "PYTHONPATH": "<PYTHONPATH of the executor>",

@@ -3,57 +3,51 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobsdk.findings import show
+from jobsdk.compute.settings import TEXT, Setting, mistakes_in, must_be
 
-SETTINGS: dict[str, str] = {
-    "master": "the cluster: spark://HOST:7077, yarn, k8s://..., local[4]; not given: the session of this process",
-    "remote": "a Spark Connect server, sc://HOST:15002, in the place of master",
-    "conf": "Spark's own settings of the sessions that are made here: a mapping, {spark.executor.memory: 8g}",
-    "app_name": "the application's name in sessions that are made here; not given: that of the run",
-    "python": "the Python of the executors, of the minor version that this machine's has; not given: as Spark has it",
-    "gpu_resource": "what the GPUs of tasks are called in Spark's settings; not given: gpu",
-    "gpus_per_node": "GPUs of a node, which is one task; not given: processes x gpus_per_process",
-    "cpus_per_node": "cores of a node, which is one task; not given: spark.task.cpus",
-    "host": "the address of this machine as executors reach it; not given: spark.driver.host",
-    "port": "the port here at which executors bring logs; not given: any that is free",
-}
 _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn", re.DOTALL)
 _TASK_RESOURCE = re.compile(r"spark\.task\.resource\.[^.]+\.amount")
 _LOCAL = re.compile(r"local(\[.+\])?")
-#: What each is called in `_FORMS`; all others are texts.
-_OF = {
-    "conf": "conf", "gpus_per_node": "amount", "cpus_per_node": "amount", "port": "port", "master": "master",
-    "remote": "remote",
-}  # fmt: skip
-_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "text": ("a text", lambda value: isinstance(value, str) and bool(value)),
-    "conf": (
-        "a mapping of Spark's settings, such as {spark.executor.memory: 8g}",
-        lambda value: isinstance(value, Mapping) and all(map(_is_conf, value.items())),
+_CONF = must_be(
+    "a mapping of Spark's settings, such as {spark.executor.memory: 8g}",
+    lambda value: isinstance(value, Mapping) and all(map(_is_conf, value.items())),
+)
+_AMOUNT = must_be("a number of at least 1", lambda value: type(value) is int and value >= 1)
+_PORT = must_be("a number from 1 to 65535", lambda value: type(value) is int and 0 < value < 65536)
+_MASTERS = must_be(
+    "a master of Spark such as spark://HOST:7077, yarn or local[4]",
+    lambda value: isinstance(value, str) and _MASTER.fullmatch(value) is not None,
+)
+_REMOTE = must_be(
+    "the address of a Spark Connect server such as sc://HOST:15002",
+    lambda value: isinstance(value, str) and value.startswith("sc://") and len(value) > 5,
+)
+SETTINGS: Mapping[str, Setting] = {
+    "master": Setting(
+        "the cluster: spark://HOST:7077, yarn, k8s://..., local[4]; not given: the session of this process", _MASTERS
     ),
-    "amount": ("a number of at least 1", lambda value: type(value) is int and value >= 1),
-    "port": ("a number from 1 to 65535", lambda value: type(value) is int and 0 < value < 65536),
-    "master": (
-        "a master of Spark such as spark://HOST:7077, yarn or local[4]",
-        lambda value: isinstance(value, str) and _MASTER.fullmatch(value) is not None,
+    "remote": Setting("a Spark Connect server, sc://HOST:15002, in the place of master", _REMOTE),
+    "conf": Setting(
+        "Spark's own settings of the sessions that are made here: a mapping, {spark.executor.memory: 8g}", _CONF
     ),
-    "remote": (
-        "the address of a Spark Connect server such as sc://HOST:15002",
-        lambda value: isinstance(value, str) and value.startswith("sc://") and len(value) > 5,
+    "app_name": Setting("the application's name in sessions that are made here; not given: that of the run", TEXT),
+    "python": Setting(
+        "the Python of the executors, of the minor version that this machine's has; not given: as Spark has it", TEXT
     ),
+    "gpu_resource": Setting("what the GPUs of tasks are called in Spark's settings; not given: gpu", TEXT),
+    "gpus_per_node": Setting("GPUs of a node, which is one task; not given: processes x gpus_per_process", _AMOUNT),
+    "cpus_per_node": Setting("cores of a node, which is one task; not given: spark.task.cpus", _AMOUNT),
+    "host": Setting("the address of this machine as executors reach it; not given: spark.driver.host", TEXT),
+    "port": Setting("the port here at which executors bring logs; not given: any that is free", _PORT),
 }
 
 
 def mistakes(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is wrong with the values: (setting, words)."""
-    for name in SETTINGS:
-        if name in settings:
-            form, fits = _FORMS[_OF.get(name, "text")]
-            if not fits(settings[name]):
-                yield name, f"must be {form}, not {show(str(settings[name]))}"
+    yield from mistakes_in(SETTINGS, settings, of_job=False)
     if "master" in settings and "remote" in settings:
         yield "master", "and remote are given: one of both must go"
     conf = settings.get("conf")
