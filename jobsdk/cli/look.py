@@ -18,25 +18,29 @@ _METRICS = 20  # that `job show` has room for
 def show(name: str, form: str) -> None:
     """Show a run: its state, how it ended, where its outputs are, the last value of each metric."""
     from jobsdk.cli.records import metric_records, run_record
-    from jobsdk.runs import tensorboard
+    from jobsdk.runs import left_out, tensorboard
     from jobsdk.runs.metrics import Table
+    from jobsdk.snapshot.listing import summary
 
     run = JobOperations().get(name)
     record = run_record(run)
     events = tensorboard.folders(run.folder)
+    lacks = left_out.of_run(run.folder)
     if form == "table":
         values = Table(run.metrics).last
         record["metrics"] = {key: f"{values[key]:.6g}" for key in list(values)[:_METRICS]}
         if len(values) > _METRICS:
             record["metrics"]["..."] = f"{len(values)} in all: jobsdk job metrics {run.name}"
+        record["left_out"] = summary(lacks)
         record["tensorboard"] = tensorboard.command(events)
         if run.report.get("cause"):
-            from jobsdk.runs.card import text
+            from jobsdk.runs import card
 
             record["message"] = ""
-            record["failure"] = text(run.report, run.name)
+            record["failure"] = card.of_run(run.folder)
     else:
         record["metrics"] = metric_records(run.metrics)
+        record["left_out"] = [{"path": one.path, "reason": one.reason} for one in lacks]
         record["tensorboard"] = events
         record["report"] = run.report or None
     show_record(record, form)

@@ -25,10 +25,9 @@ def finish(run: Run) -> int:
     """The exit code for a run that has ended, after saying on stderr why it failed."""
     state = run.state()
     if state.status != "Completed":
-        from jobsdk.runs.card import text
+        from jobsdk.runs import card
 
-        report = run.report
-        say(f"error: {text(report, run.name, run.folder.logs if report.get('cause') else None)}")
+        say(f"error: {card.of_run(run.folder, run.folder.logs if run.report.get('cause') else None)}")
     return state.exit_code if state.exit_code is not None else 1
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jobsdk.job.yaml_file import Overrides
     from jobsdk.runs.logs import Sink
     from jobsdk.runs.metrics import Table
+    from jobsdk.snapshot.listing import Listing
 
 Warn = Callable[[str], None]
 #: How many jobs of a workspace are taken into a list that says nothing of its length.
@@ -113,11 +114,17 @@ class JobOperations:
         submission = draft.submission(in_place=in_place)
         if source is None or in_place:
             return submission
+        from jobsdk.snapshot.listing import scan
+
+        try:
+            listing = scan(Path(source))
+        except JobsdkError:
+            return submission  # said when it is to be copied
         refuse = refuse_outside_links or submission.compute.settings.get("refuse_outside_links", False)
-        of_code = job.located(_judge_code(Path(source), refuse))
+        of_code = job.located(_judge_code(listing, refuse))
         if any(one.is_error for one in of_code):
             raise ValidationError(of_code)
-        return submission._replace(findings=(*submission.findings, *of_code))
+        return submission._replace(findings=(*submission.findings, *of_code), code=listing)
 
     def submit(self, compiled: Submission, warn: Warn) -> Run:
         """Start what `compile` gave. Raises JobsdkError, also for a secret that is not set here."""
@@ -422,16 +429,11 @@ class MLClient:
         return self.jobs.create_or_update(job, name=name, compute=compute)
 
 
-def _judge_code(source: Path, refuse_outside_links: bool) -> list[Finding]:
+def _judge_code(listing: Listing, refuse_outside_links: bool) -> list[Finding]:
     """What the user should know of the files that are sent as code; links that are to be refused are an error."""
     from jobsdk.findings import Finding
-    from jobsdk.snapshot.listing import scan
 
-    try:
-        listing = scan(source)
-    except JobsdkError:
-        return []  # said when it is to be copied
-    found = [Finding("warning", ("code",), text) for text in listing.warnings]
+    found = listing.findings
     if listing.outside and refuse_outside_links:
         fix = "copy what they lead to into the folder, or leave the links out with .amlignore"
         found.append(Finding("error", ("code",), f"{listing.words_on_outside}", fix))

@@ -13,7 +13,6 @@ from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobsdk.client.submission import Submission
-    from jobsdk.job.command import CommandJob
 
 
 def facts(compiled: Submission) -> dict[str, Any]:
@@ -43,12 +42,15 @@ def facts(compiled: Submission) -> dict[str, Any]:
     }
 
 
-def note(folder: RunFolder, job: CommandJob) -> None:
-    """Keep what is not needed for the start: the job file, which would run the same code again, and the history."""
+def note(folder: RunFolder, compiled: Submission) -> None:
+    """Keep what is not needed for the start: what the code is, the job file, which would run the same code again, and
+    the history."""
     from jobsdk.job.secret_rules import without
     from jobsdk.runs.history import History
 
-    job = without(job)
+    if compiled.code is not None:
+        folder.write_json("snapshot.json", compiled.code.to_dict() | folder.read_json("snapshot.json"))
+    job = without(compiled.job)
     if job.code is not None and folder.code.exists():
         job.code = str(folder.code)
     text = job.to_yaml(lambda path: str(job.resolve(path)))

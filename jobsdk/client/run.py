@@ -319,10 +319,9 @@ class Run:
             raise self._failure()
 
     def _failure(self) -> JobFailed:
-        from jobsdk.runs.card import text
+        from jobsdk.runs import card
 
-        report = self.report
-        return JobFailed(text(report, self.name), report)
+        return JobFailed(card.of_run(self.folder), self.report)
 
 
 def _stdout() -> Sink:

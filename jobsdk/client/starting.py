@@ -54,5 +54,5 @@ def start(compiled: Submission, warn: Warn) -> Run:
         raise
     for text in said:
         folder.append_event("warning", message=text, told=True)
-    records.note(folder, compiled.job)  # while the job starts already
+    records.note(folder, compiled)  # while the job starts already
     return Run(folder)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jobsdk.compute.base import Compute, Spec
     from jobsdk.job.command import CommandJob
     from jobsdk.job.workers import Layout
+    from jobsdk.snapshot.listing import Listing
 
 Resolve = Callable[[str | None], "Compute"]
 
@@ -43,6 +44,7 @@ class Submission(NamedTuple):
     compute: Compute
     spec: Spec
     findings: tuple[Finding, ...]
+    code: Listing | None = None  # what of the code is copied, and what is not
 
     @property
     def warnings(self) -> tuple[Finding, ...]:

@@ -15,6 +15,7 @@ from jobsdk.bootstrap.spec.text import ranges
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.report import RankEnd
+    from jobsdk.runs.folder import RunFolder
 
 _LINES = 20
 _WIDTH = 200  # characters of a line
@@ -31,6 +32,19 @@ _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<frozen |\.pyx$")
 def text(report: Mapping[str, Any], name: str, logs: object = None) -> str:
     """The card as one text."""
     return "\n".join(render(report, name, logs))
+
+
+def of_run(run: RunFolder, logs: object = None) -> str:
+    """The card of a run, which first names what the run missed in its copy of the code."""
+    from jobsdk.runs import left_out
+
+    report: Mapping[str, Any] = run.report()
+    cause = report.get("cause") or {}
+    lacked = left_out.missing(run, cause)
+    if lacked is not None:
+        told = {"message": f"{lacked.message}; {cause.get('message')}", "advice": lacked.advice}
+        report = {**report, "cause": {**cause, **told}}
+    return text(report, run.name, logs)
 
 
 def render(report: Mapping[str, Any], name: str, logs: object = None) -> list[str]:

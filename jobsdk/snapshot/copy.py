@@ -25,14 +25,7 @@ class Snapshot(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """The facts to keep beside a run, ready for JSON."""
-        listing = self.listing
-        return {
-            "source": str(listing.source),
-            "hash": self.hash,
-            "files": len(listing.files),
-            "size": listing.size,
-            "left_out": [{"path": item.path, "reason": item.reason} for item in listing.left_out],
-        }
+        return {**self.listing.to_dict(), "hash": self.hash}
 
 
 def take(source: Path, target: Path) -> Snapshot:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jobsdk.errors import JobsdkError
 from jobsdk.snapshot.digests import Digests, Stamp
 from jobsdk.snapshot.ignore import Rules
+
+if TYPE_CHECKING:
+    from jobsdk.findings import Finding
 
 _BUILT_IN = """\
 .git
@@ -40,7 +44,14 @@ _SECRET_NAMES = re.compile(
 )
 # Known by their folder: the names alone mean nothing.
 _SECRET_PATHS = ("/.aws/credentials", "/.kube/config", "/.docker/config.json")
-_NAMED = 3  # links that lead out of the folder
+_NAMED = 3  # links that lead out of the folder, and paths that are left out
+_FEW = 3  # files that may be left out without a word
+_LARGE, _MANY = 100_000_000, 10_000  # bytes and files of a copy that is worth a word
+#: What programs make, and code hardly ever means when it is ignored.
+_GENERATED = re.compile(
+    r"/\.[^/]+/?$|/(build|dist|htmlcov|lightning_logs|logs|mlruns|outputs|site|wandb|[^/]+\.egg-info|__pycache__)/$"
+    r"|(\.log|\.pyc|\.pyo|\.swp|\.tmp|~)$"
+)
 _KEY_FILES = (".pem", ".key")  # these hold certificates as often as keys
 #: How a file with a private key begins, whatever its name; comments and certificates may come before the key.
 _KEY_HEAD = re.compile(
@@ -72,6 +83,7 @@ class LeftOut(NamedTuple):
     path: str
     reason: str
     secret: bool  # left out only because it looks like a secret: the user should hear of it
+    rule: str = ""  # the ignore file and the line in it: `.gitignore:1`
 
 
 class Listing(NamedTuple):
@@ -98,6 +110,31 @@ class Listing(NamedTuple):
         ]
 
     @property
+    def findings(self) -> list[Finding]:
+        """Warnings of what the user may miss in the code, and of a copy that is large."""
+        from jobsdk.bootstrap.spec.text import bytes_text
+        from jobsdk.findings import Finding
+
+        said = list(self.warnings)
+        missed = [item for item in self.left_out if item.rule and not _GENERATED.search(f"/{item.path}")]
+        if len(missed) > _FEW or any(item.path.endswith("/") for item in missed):
+            said.append(f"left out: {summary(missed)}")
+        found = [Finding("warning", ("code",), text) for text in said]
+        if self.size > _LARGE or len(self.files) > _MANY:
+            text = f"{bytes_text(self.size)} in {len(self.files):,} files are copied"
+            found.append(Finding("warning", ("code",), text, "leave out what the job does not need with .amlignore"))
+        return found
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts to keep beside a run, ready for JSON."""
+        return {
+            "source": str(self.source),
+            "files": len(self.files),
+            "size": self.size,
+            "left_out": [{"path": one.path, "reason": one.reason, "rule": one.rule} for one in self.left_out],
+        }
+
+    @property
     def words_on_outside(self) -> str:
         """Which links lead out of the folder, the first few by name; "" if none do."""
         if not self.outside:
@@ -109,6 +146,14 @@ class Listing(NamedTuple):
         more = f" and {len(self.outside) - _NAMED} more" if len(self.outside) > _NAMED else ""
         are = "link leads" if len(self.outside) == 1 else "links lead"
         return f"{len(self.outside)} {are} out of the code folder: {some}{more}"
+
+
+def summary(left_out: Iterable[LeftOut]) -> str:
+    """`data/ (.gitignore:1), 3 more`: the folders first."""
+    folders_first = sorted(left_out, key=lambda item: not item.path.endswith("/"))
+    named = [f"{item.path} ({item.rule or item.reason})" for item in folders_first[:_NAMED]]
+    more = len(folders_first) - len(named)
+    return ", ".join([*named, f"{more} more"] if more else named)
 
 
 def scan(source: Path) -> Listing:
@@ -216,9 +261,9 @@ class _Walk:
             except OSError as error:  # a link that leads to itself, or into a folder that is closed to us
                 self._leave(path, f"is a link that cannot be followed ({error.strerror})")
                 continue
-            reason = self._ignored(levels, named, path, name, is_folder)
+            reason, rule = self._ignored(levels, named, path, name, is_folder)
             if reason:
-                self._leave(path + "/" if is_folder else path, reason)
+                self._leave(path + "/" if is_folder else path, reason, rule=rule)
                 continue
             outside = folder.outside
             real = entry.path
@@ -259,19 +304,20 @@ class _Walk:
 
     def _ignored(
         self, levels: tuple[_Level, ...], named: tuple[_Level, ...], path: str, name: str, is_folder: bool
-    ) -> str:
-        """Why rules leave this path out; "" if they do not."""
+    ) -> tuple[str, str]:
+        """Why rules leave this path out, and which one; "" if they do not."""
         full = self.above + path
         for level in reversed(levels):
             rule = level.rules.decide(full[level.skip :], is_folder)
             if rule is not None:
                 if not rule.negated:
-                    return f"is ignored by {level.rules.origin}:{rule.line}: {rule.pattern}"
+                    place = f"{level.rules.origin}:{rule.line}"
+                    return f"is ignored by {place}: {rule.pattern}", place
                 break
         rule = self.built_in.decide(name, is_folder)
         if rule is not None and not _named(named, full, is_folder):
-            return f"is never taken (built-in rule {rule.pattern})"
-        return ""
+            return f"is never taken (built-in rule {rule.pattern})", ""
+        return "", ""
 
     def _secret(self, file: File, name: str) -> str:
         """Why a file looks secret; "" if it does not."""
@@ -291,8 +337,8 @@ class _Walk:
             return os.path.relpath(real, os.path.dirname(link))
         return text
 
-    def _leave(self, path: str, reason: str, secret: bool = False) -> None:
-        self.left_out.append(LeftOut(path, reason, secret))
+    def _leave(self, path: str, reason: str, secret: bool = False, rule: str = "") -> None:
+        self.left_out.append(LeftOut(path, reason, secret, rule))
 
 
 def _git_root(folder: str) -> str | None:

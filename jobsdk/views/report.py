@@ -125,7 +125,7 @@ def _cause(run: Run) -> Markup | None:
     report = run.report
     if not report or report.get("status") == "Completed":
         return None
-    return _section("What went wrong", tag("pre", card.text(report, run.name), class_="card"))
+    return _section("What went wrong", tag("pre", card.of_run(run.folder), class_="card"))
 
 
 def _lines(lines: Iterator[Any]) -> Markup | None:

@@ -119,7 +119,7 @@ class Watched:
                 "step": self._last_report(),
                 "counts": counted(states),
                 "ranks": [[one.rank, one.node, one.state, one.exit_code] for one in states],
-                "card": card.text(report, self.folder.name) if report.get("cause") else "",
+                "card": card.of_run(self.folder) if report.get("cause") else "",
                 "culprit": (report.get("cause") or {}).get("rank"),
             }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -177,3 +178,40 @@ def test_a_rank_that_takes_longer_than_its_grace_time_is_killed(jobsdk: Jobsdk) 
     done = jobsdk("run", "--processes", "2", "--set", "limits.grace_period=0.5", "sh", "-c", text)
     assert done.code == 7
     assert "others: rank 0 killed after the grace time" in done.err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        ("python train.py", "data/"),
+        ("cat data/x.txt", "data/"),
+        ("python -c 'import helpers.text'", "helpers/"),
+        ("python scripts/train.py", "scripts/"),
+    ],
+)
+def test_what_was_left_out_of_the_code_is_said_before_and_after_a_failure(
+    jobsdk: Jobsdk, work: Path, command: str, needed: str
+) -> None:
+    for file in ("data/x.txt", "helpers/text.py", "scripts/train.py"):
+        (work / file).parent.mkdir()
+        (work / file).write_text("")
+    (work / "train.py").write_text("print(open('data/x.txt').read())\n")
+    (work / ".gitignore").write_text(f"*.o\n{needed}\n")
+    (work / "job.yml").write_text(f"command: {command}\ncode: .\n")
+
+    done = jobsdk("job", "create", "job.yml", "--name", "first", "--stream")
+    assert f"code: left out: {needed} (.gitignore:2)\n" in done.err
+    card = done.err[done.err.index("error: ") :].splitlines()
+    assert card[0].startswith(f"error: run first ended as Failed: {needed} was left out of the code (.gitignore:2); ")
+    (advice,) = (line for line in card if line.startswith("advice: "))
+    assert f"advice: add the line !{needed} to .amlignore in the code folder" in advice
+    shown = jobsdk("job", "show", "first").out
+    assert re.search(f"^left_out +{needed} \\(.gitignore:2\\)$", shown, re.MULTILINE)
+    assert f"Failed: {needed} was left out of the code" in shown
+    left = json.loads(jobsdk("job", "show", "first", "-o", "json").out)["left_out"]
+    assert left == [{"path": needed, "reason": f"is ignored by .gitignore:2: {needed}"}]
+
+    (work / ".amlignore").write_text(f"!{needed}\n")
+    done = jobsdk("job", "create", "job.yml", "--stream")
+    assert done.code == 0, done
+    assert "left out" not in done.err

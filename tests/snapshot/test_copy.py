@@ -499,3 +499,50 @@ def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path: Path, home: Pa
     (home / "cache").write_text("no folder")
     code = write(tmp_path, {"a.py": "1"})
     assert fingerprint(code) == fingerprint(code)
+
+
+def said(folder: Path) -> list[str]:
+    return [str(one) for one in scan(folder).findings]
+
+
+def test_folders_and_many_files_that_rules_leave_out_are_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("data/\n*.bin\nsub/cache\n")
+    for name in ("a.bin", "b.bin", "c.bin", "train.py"):
+        (tmp_path / name).touch()
+    assert said(tmp_path) == []  # a few files
+    (tmp_path / "d.bin").touch()
+    assert said(tmp_path) == [
+        "warning: code: left out: a.bin (.gitignore:2), b.bin (.gitignore:2), c.bin (.gitignore:2), 1 more"
+    ]
+    for name in ("data", "sub/cache"):
+        (tmp_path / name).mkdir(parents=True)
+    assert said(tmp_path) == [
+        "warning: code: left out: data/ (.gitignore:1), sub/cache/ (.gitignore:3), a.bin (.gitignore:2), 3 more"
+    ]
+
+
+def test_what_programs_make_is_left_out_without_a_word(tmp_path: Path) -> None:
+    names = ("build", "wandb", "mlruns", "outputs", "x.egg-info", ".idea", ".venv", "__pycache__", "logs")
+    (tmp_path / ".gitignore").write_text("".join(f"{name}/\n" for name in names) + "*.log\n")
+    for name in names:
+        (tmp_path / name).mkdir()
+    for number in range(5):
+        (tmp_path / f"{number}.log").touch()
+    assert len(scan(tmp_path).left_out) == len(names) + 5
+    assert said(tmp_path) == []
+
+
+def test_a_large_copy_is_said_with_its_size(tmp_path: Path) -> None:
+    for name, size in (("a", 60_000_000), ("b", 40_000_000)):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, size)
+    assert said(tmp_path) == []
+    (tmp_path / "train.py").write_text("1")
+    (text,) = said(tmp_path)
+    assert "in 3 files are copied. Fix: leave out what the job does not need with .amlignore" in text
+
+    listing = scan(tmp_path)
+    one = listing.files[-1]
+    assert listing._replace(files=(one,) * 10_000).findings == []
+    (found,) = listing._replace(files=(one,) * 10_001).findings
+    assert found.message.endswith("in 10,001 files are copied")
