@@ -81,8 +81,8 @@ SHARED_WITH_EMULATOR = {
 LONG = {
     "jobsdk/bootstrap/agent/supervisor.py:Supervisor": 303,
     "jobsdk/bootstrap/preflight/run.py": 457,
-    "jobsdk/client/operations.py": 457,
-    "jobsdk/client/operations.py:JobOperations": 310,
+    "jobsdk/client/operations.py": 464,
+    "jobsdk/client/operations.py:JobOperations": 307,
     "jobsdk/client/run.py:Run": 288,
     "jobsdk/compute/ssh/compute.py:SshCompute": 258,
     "jobsdk/doctor.py": 436,

@@ -114,17 +114,8 @@ class JobOperations:
         submission = draft.submission(in_place=in_place)
         if source is None or in_place:
             return submission
-        from jobsdk.snapshot.listing import scan
-
-        try:
-            listing = scan(Path(source))
-        except JobsdkError:
-            return submission  # said when it is to be copied
         refuse = refuse_outside_links or submission.compute.settings.get("refuse_outside_links", False)
-        of_code = job.located(_judge_code(listing, refuse))
-        if any(one.is_error for one in of_code):
-            raise ValidationError(of_code)
-        return submission._replace(findings=(*submission.findings, *of_code), code=listing)
+        return _with_code(submission, Path(source), refuse)
 
     def submit(self, compiled: Submission, warn: Warn) -> Run:
         """Start what `compile` gave. Raises JobsdkError, also for a secret that is not set here."""
@@ -427,6 +418,20 @@ class MLClient:
     ) -> Run:
         """Submit a job, or keep the changes of a run; see `JobOperations.create_or_update`."""
         return self.jobs.create_or_update(job, name=name, compute=compute)
+
+
+def _with_code(submission: Submission, source: Path, refuse_outside_links: bool) -> Submission:
+    """A submission with the listing of its code. Raises ValidationError for links that are to be refused."""
+    from jobsdk.snapshot.listing import scan
+
+    try:
+        listing = scan(source)
+    except JobsdkError:
+        return submission  # said when it is to be copied
+    of_code = submission.job.located(_judge_code(listing, refuse_outside_links))
+    if any(one.is_error for one in of_code):
+        raise ValidationError(of_code)
+    return submission._replace(findings=(*submission.findings, *of_code), code=listing)
 
 
 def _judge_code(listing: Listing, refuse_outside_links: bool) -> list[Finding]:
