@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, cast
 
 from ..control.channel import Message
 from ..control.loop import Loop
@@ -21,6 +21,7 @@ from .requests import Requests
 from .supervisor_link import Lifeline
 
 if TYPE_CHECKING:
+    from ..spec.messages import Start
     from ..spec.plan import Plan
 
 
@@ -75,7 +76,7 @@ class NodeAgent:
 
     def _joined(self) -> None:
         if self._node.broken is not None:
-            self._attempt.failed(exit_codes.NOT_STARTED, self._node.broken, **{"class": "bootstrap_error"})
+            self._attempt.failed(exit_codes.NOT_STARTED, self._node.broken, {"class": "bootstrap_error"})
         else:
             self._member.prepare_metrics()
 
@@ -84,7 +85,7 @@ class NodeAgent:
         if self._code is not None:
             return  # the job is over
         if kind == "start":
-            self._attempt.start(message)
+            self._attempt.start(cast("Start", message))
         elif kind == "stop":
             self._attempt.stop(message["reason"])
         elif kind == "again":
@@ -141,12 +142,12 @@ class NodeAgent:
             self._job_ended(exit_codes.PREEMPTED)
         else:
             text = "node %d (%s) got a SIGTERM" % (node.rank, self._member.host)
-            self._attempt.failed(exit_codes.PREEMPTED, text, **{"class": "preempted", "restart": None})
+            self._attempt.failed(exit_codes.PREEMPTED, text, {"class": "preempted"}, of_any_attempt=True)
 
     def _interrupted(self) -> None:
         """SIGINT: somebody at a terminal ends the job."""
         if self._member.joined:
-            self._member.send("cancel", restart=None)  # of whatever attempt
+            self._member.send({"type": "cancel"}, of_any_attempt=True)
         else:
             self._job_ended(128 + signal.SIGINT)
 

@@ -21,6 +21,7 @@ from .stopping import Stopping
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..remote_shell.sessions import Sessions
+    from ..spec.messages import Shell, Start
     from ..spec.report import RankEnd
 
 
@@ -68,7 +69,7 @@ class NodeAttempt:
 
     # -- starting ------------------------------------------------------------------------------------------------
 
-    def start(self, message: Message) -> None:
+    def start(self, message: Start) -> None:
         """Start what this node runs, with what node 0 says of all nodes."""
         if self._ends_all or self._begun:
             return
@@ -106,7 +107,7 @@ class NodeAttempt:
             if what == "run":
                 self._starter.start(self._cluster.facts)
             elif self._cluster.pid is None:
-                pid = self._cluster.start(self._member.loop, lambda: self._member.send("clustered"))
+                pid = self._cluster.start(self._member.loop, lambda: self._member.send({"type": "clustered"}))
                 self._began(pid, None, self._cluster.log)
         except OSError as error:
             self._cannot_start(error)
@@ -121,7 +122,8 @@ class NodeAttempt:
         if self._ends_all or self._shells is None:
             self._stopping.is_quiet = False
             refusal = "the job is being stopped"
-            self._member.send("shell", session=message["session"], what="refused", message=refusal)
+            session = message["session"]
+            self._member.send({"type": "shell", "session": session, "what": "refused", "message": refusal})
         else:
             self._stopping.take_back()
             self._shells.heard(message)
@@ -131,7 +133,7 @@ class NodeAttempt:
         from ..remote_shell.sessions import Sessions
 
         def send(session: str, what: str, **facts: Any) -> None:
-            self._member.send("shell", session=session, what=what, **facts)
+            self._member.send(cast("Shell", dict(facts, type="shell", session=session, what=what)))
 
         return Sessions(self._member.loop, environment, address, self._plan["grace_s"], send)
 
@@ -142,7 +144,7 @@ class NodeAttempt:
 
     def _cannot_start(self, error: OSError) -> None:
         text = "node %d cannot start its processes: %s" % (self._member.node.rank, error)
-        self.failed(exit_codes.NOT_STARTED, text, **{"class": "bootstrap_error"})
+        self.failed(exit_codes.NOT_STARTED, text, {"class": "bootstrap_error"})
 
     def _logs(self) -> List[str]:
         """The files that are written to by what runs here; a launcher may have started any of the ranks."""
@@ -186,8 +188,8 @@ class NodeAttempt:
     def _launcher_ended(self, pid: int, child: Child, code: int, signum: Optional[int]) -> None:
         if self._cluster is not None and self._cluster.pid == pid:
             failure = self._cluster.failure(code, signum)
-            facts = {"pid": pid, "signal": signum, "class": failure.kind}
-            self.failed(code or exit_codes.LOST, failure.message, **facts)
+            facts: RankEnd = {"pid": pid, "signal": signum, "class": failure.kind}
+            self.failed(code or exit_codes.LOST, failure.message, facts)
             return
         if not code:
             return
@@ -198,7 +200,7 @@ class NodeAttempt:
             self._aborted(abort, code, "%s, and %s" % (abort.what, what))
         else:
             words = self._children.last_words(pid, child.log, code, signum)
-            self.failed(code, what, pid=pid, signal=signum, **words)
+            self.failed(code, what, {**words, "pid": pid, "signal": signum})
 
     def _daemon_ended(self) -> None:
         """What others have started here by the remote shell may have been a launcher's daemon, which never says why."""
@@ -213,17 +215,17 @@ class NodeAttempt:
         words = self._children.last_words(None, log, code, None)
         if words["error"] is None:  # else that is what it was; a library's own words after it speak of lost peers
             words["class"] = abort.kind
-        self.failed(code, what, node=node, rank=rank, **words)
+        self.failed(code, what, {**words, "node": node, "rank": rank})
 
-    def failed(self, code: int, message: str, **facts: Any) -> None:
+    def failed(self, code: int, message: str, facts: RankEnd, *, of_any_attempt: bool = False) -> None:
         """Something other than a rank has failed here: tell node 0, and stop."""
-        self._stop_soon(self._member.failed(code, message, **facts))
+        self._stop_soon(self._member.failed(code, message, facts, of_any_attempt=of_any_attempt))
 
     # -- stopping ------------------------------------------------------------------------------------------------
 
-    def _stop_soon(self, record: Message) -> None:
+    def _stop_soon(self, failure: RankEnd) -> None:
         """After a failure here: what it causes in other ranks, or what caused it, is to show itself first."""
-        hold = hold_s(cast("RankEnd", record))
+        hold = hold_s(failure)
         self._member.loop.later(hold, lambda: None if self._is_over else self.stop("failure"))
 
     def stop(self, reason: str) -> None:
@@ -244,7 +246,7 @@ class NodeAttempt:
     def _is_quiet(self) -> None:
         if self._launcher.is_direct:  # else ranks of this node may still be started from another one
             mlflow_store.tidy(self._member.node.run_dir, self._member.ranks())
-        self._member.send("quiet", shells=self._shells_opened)
+        self._member.send({"type": "quiet", "shells": self._shells_opened})
         self._quiet()
 
     def _spared(self, pids: List[int], asked: Set[int], seconds_left: float) -> Set[int]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional
 
-from ..control.channel import Message
 from ..failures.collect import Autopsy
 from ..spec import paths
 from ..spec.facts import Facts
@@ -13,6 +12,9 @@ from ..spec.ranks import Process
 from ..system import processes
 from .log_clock import LogClock
 from .membership import Membership
+
+if TYPE_CHECKING:
+    from ..spec.report import RankEnd
 
 
 class Child(NamedTuple):
@@ -54,11 +56,11 @@ class Children:
         if process is None:
             return
         node, rank, attempt = member.node, process.rank, member.attempt
-        member.send("rank_started", t=started, node=node.rank, rank=rank, pid=pid)
+        member.send({"type": "rank_started", "t": started, "node": node.rank, "rank": rank, "pid": pid})
 
         def tell(what: str, when: float) -> None:
             if member.attempt == attempt:
-                member.send(what, t=when + member.clock_offset(), node=node.rank, rank=rank)
+                member.send({"type": what, "t": when + member.clock_offset(), "node": node.rank, "rank": rank})
 
         place = (node.run_dir, node.rank, rank, attempt or 0)
         self._clocks[pid] = LogClock(member.loop, log, paths.times(*place), paths.reports(*place), tell)
@@ -71,7 +73,7 @@ class Children:
 
     def rank_ended(
         self, pid: int, child: Child, status: int, is_stopping: bool, failed_at: Optional[float]
-    ) -> Optional[Message]:
+    ) -> Optional[RankEnd]:
         """Tell node 0 how a rank ended; returns that message if the rank failed.
 
         `is_stopping`: ranks are being ended. `failed_at`: since when, if because of a failure.
@@ -79,9 +81,9 @@ class Children:
         assert child.process is not None
         member = self._member
         code, signum = processes.exit_code(status)
-        message: Message = {
-            "t": member.now(), "node": member.node.rank, "rank": child.process.rank, "pid": pid, "exit_code": code,
-            "signal": signum, "stopped": is_stopping, "started": child.started, "host": member.host,
+        message: RankEnd = {
+            "type": "rank_ended", "t": member.now(), "node": member.node.rank, "rank": child.process.rank, "pid": pid,
+            "exit_code": code, "signal": signum, "stopped": is_stopping, "started": child.started, "host": member.host,
         }  # fmt: skip
         failed = bool(code) and not is_stopping
         if failed:
@@ -90,10 +92,10 @@ class Children:
             message.update(self._autopsy.before(failed_at, pid, child.log, code, signum))
             if "failed_before" in message:
                 message["failed_before"] += member.clock_offset()
-        member.send("rank_ended", **message)
+        member.send(message)
         return message if failed else None
 
-    def last_words(self, pid: Optional[int], log: str, code: int, signum: Optional[int]) -> Dict[str, Any]:
+    def last_words(self, pid: Optional[int], log: str, code: int, signum: Optional[int]) -> RankEnd:
         """What a process wrote last, and what was measured of its death."""
         assert self._autopsy is not None
         return self._autopsy.of(pid, log, code, signum)

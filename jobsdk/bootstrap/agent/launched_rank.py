@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Optional
 
 from .. import distributions, launchers
 from ..control.channel import Message
@@ -24,7 +24,9 @@ from .facts import facts_of
 from .log_clock import LogClock
 
 if TYPE_CHECKING:
+    from ..spec.messages import RankStarted
     from ..spec.plan import Plan
+    from ..spec.report import RankEnd
 
 _JOIN_TIMEOUT_S = 60.0  # seconds; the control port is up before the launcher starts
 
@@ -98,14 +100,14 @@ class LaunchedRank:
         except OSError as error:
             self._report(exit_codes.NOT_STARTED, None, {"error": str(error)})
             return
-        facts_of_rank = {
-            "t": self._started, "node": node, "rank": self._process.rank, "pid": self._pid,
-            "host": socket.gethostname(),
+        began: RankStarted = {
+            "type": "rank_started", "restart": self._restart, "t": self._started, "node": node,
+            "rank": self._process.rank, "pid": self._pid, "host": socket.gethostname(),
         }  # fmt: skip
-        self._client.send(dict(facts_of_rank, type="rank_started", restart=self._restart))
+        self._client.send(began)
 
         def tell(what: str, when: float) -> None:
-            self._client.send(dict(facts_of_rank, t=when + self._client.offset, type=what, restart=self._restart))
+            self._client.send({**began, "type": what, "t": when + self._client.offset})
 
         place = (self._run_dir, node, self._process.rank, self._restart)
         self._clock = LogClock(self._loop, self._log, paths.times(*place), paths.reports(*place), tell)
@@ -114,9 +116,12 @@ class LaunchedRank:
 
     def _failed(self, kind: str, error: str) -> None:
         rank, node = self._process.rank, self._process.node_rank
-        record = {"t": self._client.now(), "node": node, "rank": rank, "pid": self._pid, "exit_code": 1, "signal": None,
-                  "class": kind, "error": error, "host": socket.gethostname()}  # fmt: skip
-        self._client.send(dict(record, type="failed", restart=self._restart))
+        failure: RankEnd = {
+            "type": "failed", "restart": self._restart, "t": self._client.now(), "node": node, "rank": rank,
+            "pid": self._pid, "exit_code": 1, "signal": None, "class": kind, "error": error,
+            "host": socket.gethostname(),
+        }  # fmt: skip
+        self._client.send(failure)
 
     def _child_ended(self) -> None:
         for pid, status in processes.reap().items():
@@ -124,17 +129,18 @@ class LaunchedRank:
                 self._clock.over()
                 code, signum = processes.exit_code(status)
                 failed = bool(code) and not self._stopped
-                words = self._autopsy.of(pid, self._log, code, signum) if failed and self._autopsy else {}
+                words: RankEnd = self._autopsy.of(pid, self._log, code, signum) if failed and self._autopsy else {}
                 self._report(code, signum, words)
 
-    def _report(self, code: int, signum: Optional[int], words: Dict[str, Any]) -> None:
+    def _report(self, code: int, signum: Optional[int], words: RankEnd) -> None:
         self._code = code
-        end = {
+        end: RankEnd = {
             "type": "rank_ended", "restart": self._restart, "t": self._client.now(), "node": self._process.node_rank,
             "rank": self._process.rank, "pid": self._pid, "exit_code": code, "signal": signum, "stopped": self._stopped,
             "started": self._started, "host": socket.gethostname(),
         }  # fmt: skip
-        self._client.send(dict(end, **words))
+        end.update(words)
+        self._client.send(end)
 
     def _told_to_end(self) -> None:
         self._stopped = True

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence
 
 from .. import distributions
 from ..control.channel import Message
@@ -18,7 +18,9 @@ from ..system import infiniband, network, processes
 from .node import Node
 
 if TYPE_CHECKING:
+    from ..spec.messages import ToNode0
     from ..spec.plan import Plan
+    from ..spec.report import RankEnd
 
 
 class Membership:
@@ -47,10 +49,10 @@ class Membership:
 
         def join() -> None:
             self.joined = True
-            self.send(
-                "join", host=self.host, pid=os.getpid(), gpus=self.node.gpus, ports=self._ports(), cores=self.cores(),
-                infiniband=self._infiniband(),
-            )  # fmt: skip
+            self.send({
+                "type": "join", "host": self.host, "pid": os.getpid(), "gpus": self.node.gpus, "ports": self._ports(),
+                "cores": self.cores(), "infiniband": self._infiniband(),
+            })  # fmt: skip
             joined()
 
         self._client = ControlClient(
@@ -60,26 +62,25 @@ class Membership:
 
     def ready(self) -> None:
         """Tell node 0 that this node waits for another attempt."""
-        self.send("ready", ports=self._ports())
+        self.send({"type": "ready", "ports": self._ports()})
 
-    def send(self, kind: str, **facts: Any) -> None:
+    def send(self, message: ToNode0, *, of_any_attempt: bool = False) -> None:
         """Tell node 0, which ignores what it hears of an attempt that is over."""
-        message = {"type": kind, "restart": self.attempt}
-        message.update(facts)
-        self._client.send({key: value for key, value in message.items() if key != "restart" or value is not None})
+        attempt = {} if of_any_attempt or self.attempt is None else {"restart": self.attempt}
+        self._client.send({**message, **attempt})
 
-    def failed(self, code: int, message: str, **facts: Any) -> Message:
+    def failed(self, code: int, message: str, facts: RankEnd, *, of_any_attempt: bool = False) -> RankEnd:
         """Tell node 0 of a failure that is not the end of a rank; returns that message."""
-        record: Dict[str, Any] = {
-            "t": self.now(), "node": self.node.rank, "rank": None, "exit_code": code, "message": message,
-            "host": self.host,
+        end: RankEnd = {
+            "type": "failed", "t": self.now(), "node": self.node.rank, "rank": None, "exit_code": code,
+            "message": message, "host": self.host,
         }  # fmt: skip
-        record.update(facts)
-        self.send("failed", **record)
-        return record
+        end.update(facts)
+        self.send(end, of_any_attempt=of_any_attempt)
+        return end
 
     def warn(self, text: str) -> None:
-        self.send("warning", message=text)
+        self.send({"type": "warning", "message": text})
 
     def say(self, text: str) -> None:
         print("%s node %d: %s" % (time.strftime("%H:%M:%S"), self.node.rank, text), file=sys.stderr, flush=True)

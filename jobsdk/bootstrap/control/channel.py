@@ -11,18 +11,19 @@ import hmac
 import json
 import os
 import socket
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Mapping, Optional
 
 from ..system import network
 from .loop import Loop
 
-Message = Dict[str, Any]
+Message = Dict[str, Any]  # as it comes: what is in it has types in spec/messages
+Outgoing = Mapping[str, object]
 STRANGER_LIMIT = 512
 MEMBER_LIMIT = 16 << 20
 _CHUNK = 1 << 16  # bytes that are read from a member at a time
 
 
-def encoded(message: Message) -> bytes:
+def encoded(message: Outgoing) -> bytes:
     """The frame of a message."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return len(body).to_bytes(4, "big") + body
@@ -59,7 +60,7 @@ class Channel:
             self.local_address = self.remote_address = ""
         loop.on_readable(sock, self._readable)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Outgoing) -> None:
         self.send_frame(encoded(message))
 
     def send_frame(self, frame: bytes) -> None:

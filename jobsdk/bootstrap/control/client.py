@@ -12,7 +12,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple, 
 
 from ..spec.facts import endpoint
 from ..system import network
-from .channel import MEMBER_LIMIT, Channel, Handshake, Message
+from .channel import MEMBER_LIMIT, Channel, Handshake, Message, Outgoing
 from .loop import Loop
 from .server import HEARTBEAT_TIMEOUT_S, STRANGER_TIMEOUT_S, Pulse
 
@@ -102,7 +102,7 @@ class ControlClient:
         for name in self._waits:
             self._look(name)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Outgoing) -> None:
         if self.channel is not None:
             self.channel.send(message)
 

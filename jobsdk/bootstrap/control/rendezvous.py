@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Mapping
 
-from .channel import Message
 from .loop import Loop
 
 _TELL_EVERY_S = 10.0  # seconds between two words about nodes that are missing
@@ -28,7 +27,7 @@ class Rendezvous:
         complete: Callable[[], None],
         failed: Callable[[str, List[int]], None],
     ) -> None:
-        self.nodes: Dict[int, Message] = {}  # ready: what each offers
+        self.nodes: Dict[int, Mapping[str, Any]] = {}  # ready: what each offers
         self._loop = loop
         self._count = count
         self._hosts = hosts
@@ -39,7 +38,7 @@ class Rendezvous:
         self._give_up = loop.later(timeout, self._over)
         self._tell = loop.later(_TELL_EVERY_S, self._tell_missing)
 
-    def ready(self, node: int, offer: Message) -> None:
+    def ready(self, node: int, offer: Mapping[str, Any]) -> None:
         self.nodes[node] = offer
         if len(self.nodes) == self._count:
             self.close()

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Callable, Dict, List, Optional
 
-from .channel import MEMBER_LIMIT, Channel, Message, encoded, nonce, proof, same
+from .channel import MEMBER_LIMIT, Channel, Message, Outgoing, encoded, nonce, proof, same
 from .loop import Loop
 
 #: Whose machine or network fails is found lost within this time (seconds). Everyone says "alive" five times meanwhile.
@@ -59,7 +59,7 @@ class Peer:
         self.spoken = False
         self.refused = False
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Outgoing) -> None:
         self.channel.send(message)
 
     def refuse(self, reason: str) -> None:
@@ -97,7 +97,7 @@ class ControlServer:
         loop.on_readable(listener, self._accept)
         self._pulse = Pulse(loop, self._beat, heartbeat)
 
-    def broadcast(self, message: Message, kind: str = "node") -> None:
+    def broadcast(self, message: Outgoing, kind: str = "node") -> None:
         frame = encoded(message)
         for peer in list(self.peers):
             if peer.kind == kind:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, List
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping
 
-from ..control.channel import Message
 from ..control.loop import Loop
 from ..control.rendezvous import Rendezvous
 from ..spec import events
@@ -45,7 +44,7 @@ class Gathering:
             lambda text, missing: failed(missing_failure(members, "never_started", text, missing, final=True)),
         )  # fmt: skip
 
-    def ready(self, node: int, offer: Message) -> None:
+    def ready(self, node: int, offer: Mapping[str, Any]) -> None:
         self._rendezvous.ready(node, offer)
 
     def ports(self) -> List[Any]:

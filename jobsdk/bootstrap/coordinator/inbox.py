@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from .. import distributions
 from ..control.channel import Message
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..hangs.query import Answer, Inquiries
     from ..launchers import Assembly
+    from ..spec.messages import Idle, Join, Plain, Quiet, RankSaid, RankStarted, Ready, StacksTaken, Start, Warned
     from ..spec.plan import Plan
     from ..spec.report import RankEnd
     from .attempt import Attempt
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         inquiries: Inquiries
         shells: Optional[Shells]
         assembly: Optional[Assembly]
-        told: Message
+        told: Start
         is_gathering: bool
         is_running: bool
 
@@ -61,7 +62,7 @@ class Inbox:
         if handler is not None and message.get("restart", self._job.attempt.number) == self._job.attempt.number:
             handler(peer, message)
 
-    def _on_join(self, peer: Peer, message: Message) -> None:
+    def _on_join(self, peer: Peer, message: Join) -> None:
         if not self._job.members.join(peer, message):
             return
         self._journal.node_joined(peer.number, message)
@@ -70,34 +71,34 @@ class Inbox:
         elif self._job.is_gathering:
             self._job.gathering.ready(peer.number, message)
 
-    def _on_ready(self, peer: Peer, message: Message) -> None:
+    def _on_ready(self, peer: Peer, message: Ready) -> None:
         if self._job.is_gathering and self._job.attempt.reason is None and peer.number in self._job.members.present:
             self._job.gathering.ready(peer.number, message)
 
-    def _on_facts(self, peer: Peer, message: Message) -> None:
+    def _on_facts(self, peer: Peer, message: Plain) -> None:
         """A rank under a foreign launcher asks for the message that the nodes got at the start."""
         if self._job.is_running:
             node = self._job.members.present[distributions.of(self._plan).node_of(peer.number)]
             peer.send(dict(self._job.told, cores=node["cores"], gpus=node["gpus"]))
 
-    def _on_rank_started(self, peer: Peer, message: Message) -> None:
+    def _on_rank_started(self, peer: Peer, message: RankStarted) -> None:
         # A pid says nothing on another node, which may be a container with pids of its own.
         where = peer.number if peer.kind == "node" else message.get("host")
         self._job.attempt.places[message["rank"]] = (message["pid"], where)
         self._journal.rank_started(message)
 
-    def _on_first_output(self, peer: Peer, message: Message) -> None:
+    def _on_first_output(self, peer: Peer, message: RankSaid) -> None:
         self._journal.first_output(message)
 
-    def _on_metric(self, peer: Peer, message: Message) -> None:
+    def _on_metric(self, peer: Peer, message: RankSaid) -> None:
         self._journal.metric(message)
 
-    def _on_warning(self, peer: Peer, message: Message) -> None:
+    def _on_warning(self, peer: Peer, message: Warned) -> None:
         self._journal.warning(message["message"], peer.number)
 
-    def _on_rank_ended(self, peer: Peer, message: Message) -> None:
+    def _on_rank_ended(self, peer: Peer, message: RankEnd) -> None:
         now = self._job.attempt
-        end = now.note_end(cast("RankEnd", message))
+        end = now.note_end(message)
         self._journal.rank_ended(message)
         if end["exit_code"] and not end["stopped"]:
             self._job.fail(end)
@@ -108,19 +109,19 @@ class Inbox:
         if peer.kind == "rank":
             peer.send({"type": "noted"})
 
-    def _on_clustered(self, peer: Peer, message: Message) -> None:
+    def _on_clustered(self, peer: Peer, message: Plain) -> None:
         """A node has joined the job's own cluster."""
         if self._job.is_running and self._job.attempt.reason is None and self._job.assembly is not None:
             self._job.assembly.joined(peer.number)
 
-    def _on_failed(self, peer: Peer, message: Message) -> None:
+    def _on_failed(self, peer: Peer, message: RankEnd) -> None:
         """Something other than a rank failed: a launcher, a rank that could not be started, a signal to a node."""
         if message.get("class") == "preempted":
             # An engine that judges takes all nodes at once; node 0 may only hear of it a moment later.
             self._job.attempt.leaving.update(range(self._plan["nodes"]) if self._is_judged else [peer.number])
-        self._job.fail(cast("RankEnd", message))
+        self._job.fail(message)
 
-    def _on_idle(self, peer: Peer, message: Message) -> None:
+    def _on_idle(self, peer: Peer, message: Idle) -> None:
         """For how long a node's ranks have done nothing; nodes say it when it is long."""
         now = time.monotonic()
         self._job.attempt.idle[peer.number] = now + message["again"]
@@ -128,13 +129,13 @@ class Inbox:
         if self._job.is_running and all(self._job.attempt.idle.get(node, 0.0) >= now for node in unended):
             self._job.take_stacks(self._job.has_hung)
 
-    def _on_stacks(self, peer: Peer, message: Message) -> None:
+    def _on_stacks(self, peer: Peer, message: StacksTaken) -> None:
         self._job.inquiries.heard(peer.number, message)
 
-    def _on_cancel(self, peer: Peer, message: Message) -> None:
+    def _on_cancel(self, peer: Peer, message: Plain) -> None:
         self._job.cancel()
 
-    def _on_quiet(self, peer: Peer, message: Message) -> None:
+    def _on_quiet(self, peer: Peer, message: Quiet) -> None:
         opened = self._job.shells.opened.get(peer.number, 0) if self._job.shells is not None else 0
         if message.get("shells", 0) == opened:  # else it is not up to date
             self._job.node_is_quiet(peer.number)

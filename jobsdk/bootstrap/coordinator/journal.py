@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
-from ..control.channel import Message
 from ..spec import events
 
 if TYPE_CHECKING:
     from ..failures.report import Outcome
+    from ..spec.messages import Join, RankSaid, RankStarted, Start
     from ..spec.report import Cause, RankEnd, RestartSummary, RunReport
     from .restarts import Decision
 
@@ -25,26 +25,26 @@ class Journal:
         """Nodes are missing."""
         self._note("waiting", message=text, missing=missing[:_MOST_NAMED])
 
-    def node_joined(self, node: int, message: Message) -> None:
+    def node_joined(self, node: int, message: Join) -> None:
         self._note("node_joined", node=node, host=message["host"], pid=message["pid"])
 
-    def started(self, start: Message) -> None:
+    def started(self, start: Start) -> None:
         """All nodes start."""
         address, port = start["addresses"][0], start["ports"][0][0]
         self._note("started", master_addr=address, master_port=port, restart=start["restart"])
 
-    def rank_started(self, message: Message) -> None:
+    def rank_started(self, message: RankStarted) -> None:
         self._note("rank_started", **_chosen(message, "t", "node", "rank", "pid"))
 
-    def first_output(self, message: Message) -> None:
+    def first_output(self, message: RankSaid) -> None:
         """A rank has written something."""
         self._note("first_output", **_chosen(message, "t", "node", "rank"))
 
-    def metric(self, message: Message) -> None:
+    def metric(self, message: RankSaid) -> None:
         """A rank has reported something for the first time."""
         self._note("metric", **_chosen(message, "t", "node", "rank"))
 
-    def rank_ended(self, message: Message) -> None:
+    def rank_ended(self, message: RankEnd) -> None:
         """`stopped` is there where the rank was ended by the job itself."""
         stopped = {"stopped": True} if message.get("stopped") else {}
         self._note("rank_ended", **_chosen(message, "t", "node", "rank", "exit_code", "signal"), **stopped)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Tuple
 
-from ..control.channel import Message
+from ..control.channel import Outgoing
 from ..control.server import ControlServer, Peer
 from ..system import infiniband, network
 
 if TYPE_CHECKING:
+    from ..spec.messages import Join, Start
     from ..spec.plan import Plan
 
 
@@ -21,7 +22,7 @@ class Members:
     def __init__(
         self, plan: Plan, server: ControlServer, hosts: Iterable[str], replace: Optional[Callable[[int], None]]
     ) -> None:
-        self.present: Dict[int, Message] = {}  # what each node that is there said of itself
+        self.present: Dict[int, Join] = {}  # what each node that is there said of itself
         self.hosts: Dict[int, str] = dict(enumerate(hosts))
         self.asked = 0  # bootstraps that were asked for since all nodes were last there
         self._plan = plan
@@ -30,7 +31,7 @@ class Members:
         self._pids: Dict[int, int] = {}  # the process that joined last for each node
         self._peers: Dict[int, Peer] = {}  # and its connection
 
-    def join(self, peer: Peer, message: Message) -> bool:
+    def join(self, peer: Peer, message: Join) -> bool:
         """Whether the node has a place here; else it is refused."""
         node = peer.number
         if not 0 <= node < self._plan["nodes"] or node in self.present:
@@ -68,7 +69,7 @@ class Members:
                 self.asked += 1
                 self._replace(node)
 
-    def tell(self, node: Optional[int], message: Message) -> bool:
+    def tell(self, node: Optional[int], message: Outgoing) -> bool:
         """Tell a node, or with None all of them. Whether it is there."""
         if node is None:
             self._server.broadcast(message)
@@ -76,13 +77,13 @@ class Members:
             self._peers[node].send(message)
         return node is None or node in self.present
 
-    def start_message(self, ports: List[Any], attempt: int) -> Tuple[Message, Optional[str]]:
+    def start_message(self, ports: List[Any], attempt: int) -> Tuple[Start, Optional[str]]:
         """The message that starts all nodes, the same for each, as there may be a thousand; and a warning."""
         nodes = [self.present[number] for number in range(self._plan["nodes"])]
         names = ["node %d (%s)" % (number, node["host"]) for number, node in enumerate(nodes)]
         offers = [node.get("infiniband") for node in nodes]
         agreement = infiniband.agree(self._plan.get("network") or {}, offers, names)  # devices that all may use
-        message = {
+        message: Start = {
             "type": "start", "addresses": network.addresses(nodes), "ports": ports, "restart": attempt,
             "infiniband": agreement.devices,
         }  # fmt: skip

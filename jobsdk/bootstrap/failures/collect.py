@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Dict, Optional, cast
 
 from ..spec import facts as facts_
 from . import evidence, patterns, tracebacks
 
 if TYPE_CHECKING:
     from ..spec.plan import Plan
+    from ..spec.report import RankEnd
 
 
 class Autopsy:
@@ -24,7 +25,7 @@ class Autopsy:
     def began(self, pid: int) -> None:
         self._groups[pid] = evidence.cgroup_of(pid)
 
-    def of(self, pid: Optional[int], log: str, code: int, signum: Optional[int]) -> Dict[str, Any]:
+    def of(self, pid: Optional[int], log: str, code: int, signum: Optional[int]) -> RankEnd:
         """traceback, error, last_lines, evidence, and the patterns of the job's rules that the output has."""
         group = self._groups.get(pid) if pid is not None else None
         found = self._watch.of(group, code, signum)
@@ -34,9 +35,9 @@ class Autopsy:
         found["master"] = facts_.endpoint(facts.addresses[0], facts.ports[0][0])
         found["ports"] = sorted({port for ports in (facts.ports[0], *facts.ports[1:8]) for port in ports})
         words = tracebacks.last_words(log)
-        return dict(words, evidence=found, matched=patterns.matches(self._plan, log))
+        return cast("RankEnd", dict(words, evidence=found, matched=patterns.matches(self._plan, log)))
 
-    def before(self, stopped_at: float, pid: int, log: str, code: int, signum: int) -> Dict[str, Any]:
+    def before(self, stopped_at: float, pid: int, log: str, code: int, signum: int) -> RankEnd:
         """The same of a process that had failed and was on its way out when it got its SIGTERM, with `failed_before`:
         when it wrote its last. Empty for one that had not failed."""
         try:
@@ -44,4 +45,4 @@ class Autopsy:
         except OSError:
             return {}
         words = self.of(pid, log, code, signum) if written < stopped_at else {}
-        return dict(words, failed_before=written) if words.get("error") else {}
+        return {**words, "failed_before": written} if words.get("error") else {}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
 
-from ..control.channel import Message
+from ..control.channel import Outgoing
 from ..control.loop import Loop
 from ..spec.ranks import ProcessLocation
+
+if TYPE_CHECKING:
+    from ..spec.messages import StacksTaken
 
 #: Seconds that nodes have to answer; taking the stacks of one rank takes much less.
 PATIENCE_S = 10.0
@@ -26,7 +29,7 @@ class Inquiry:
         if not self._waiting:
             self._finish()
 
-    def heard(self, node: int, message: Message) -> None:
+    def heard(self, node: int, message: StacksTaken) -> None:
         """A node's answer."""
         if message["number"] == self.number and node in self._waiting:
             self._ranks.update(message["ranks"])
@@ -48,7 +51,7 @@ class Inquiry:
 class Inquiries:
     """One question at a time; who asks meanwhile gets the same answer. `tell` sends a message to all nodes."""
 
-    def __init__(self, loop: Loop, tell: Callable[[Message], None]) -> None:
+    def __init__(self, loop: Loop, tell: Callable[[Outgoing], None]) -> None:
         self._loop = loop
         self._tell = tell
         self._count = 0
@@ -69,7 +72,7 @@ class Inquiries:
         for done in asking:
             done(answer)
 
-    def heard(self, node: int, message: Message) -> None:
+    def heard(self, node: int, message: StacksTaken) -> None:
         if self._current is not None:
             self._current.heard(node, message)
 

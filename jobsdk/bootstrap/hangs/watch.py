@@ -13,11 +13,12 @@ from ..spec import paths
 from ..system import processes
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from ..spec.messages import ToNode0
     from .activity import Watch
 
 _MOST = 4 << 20  # characters of an answer; the control port takes 16 MiB
 
-Send = Callable[..., None]  # (kind of message, **content)
+Send = Callable[["ToNode0"], None]
 
 
 class Whereabouts:
@@ -50,7 +51,7 @@ class Whereabouts:
                     watch.forget()
                 idle = watch.look(time.monotonic(), self.others(processes.descendants(os.getpid())), logs())
                 if idle >= limit:
-                    self._send("idle", again=2.5 * pause)
+                    self._send({"type": "idle", "again": 2.5 * pause})
                 self._loop.later(pause, look)
 
         look()
@@ -85,7 +86,7 @@ class Whereabouts:
                 break
             for one in (one for ranks in found.values() for one in ranks):
                 one["threads"] = one["threads"][:most]
-        self._send("stacks", number=number, ranks=found if len(text) < _MOST else {})
+        self._send({"type": "stacks", "number": number, "ranks": found if len(text) < _MOST else {}})
         return True
 
     def others(self, pids: List[int]) -> List[int]:

@@ -142,8 +142,8 @@ class Told(Membership):
         self.attempt = 0
         self.messages: list[dict[str, Any]] = []
 
-    def send(self, kind: str, **facts: Any) -> None:
-        self.messages.append({"type": kind, **facts})
+    def send(self, message: Any, *, of_any_attempt: bool = False) -> None:
+        self.messages.append(message)
 
     def now(self) -> float:
         return 1000.0

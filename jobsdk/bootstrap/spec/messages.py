@@ -1,0 +1,182 @@
+"""What goes over the control port, as JSON: the reference of these formats.
+
+Every message has its `type`. Messages of a node have the attempt that they belong to as `restart`; node 0 ignores those
+of an attempt that is over. Ends of ranks and failures are a `RankEnd` of `report`. Times are seconds since 1970 by node
+0's clock. Import it for annotations only (`if TYPE_CHECKING`): the bootstrap starts without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence, TypedDict, Union
+
+from .report import RankEnd
+
+# -- to node 0 ---------------------------------------------------------------------------------------------------------
+
+
+class Join(TypedDict, total=False):
+    """`join`: a node is there."""
+
+    type: str
+    restart: int
+    #: the node's host name
+    host: str
+    #: the process id of its bootstrap
+    pid: int
+    #: its GPUs; None where that is not known
+    gpus: Optional[List[str]]
+    #: free ports that it offers
+    ports: List[int]
+    #: its cores
+    cores: int
+    #: its InfiniBand devices that can be used; None where that is not known
+    infiniband: Optional[List[str]]
+    #: the node's end of its connection to node 0; node 0 adds it
+    address: str
+    #: node 0's end of that connection; node 0 adds it
+    reached: str
+
+
+class Ready(TypedDict):
+    """`ready`: a node waits for the next attempt, and offers ports for it."""
+
+    type: str
+    ports: List[int]
+
+
+class _Rank(TypedDict):
+    type: str
+    #: when it happened
+    t: float
+    node: int
+    rank: int
+
+
+class RankSaid(_Rank, total=False):
+    """`first_output` and `metric`: a rank has written something, or reported something, for the first time."""
+
+    restart: int
+
+
+class RankStarted(RankSaid, total=False):
+    """`rank_started`."""
+
+    #: the process id on its node
+    pid: int
+    #: the host; only of a rank that another's launcher has started
+    host: str
+
+
+class Quiet(TypedDict):
+    """`quiet`: nothing of the attempt runs on a node any more."""
+
+    type: str
+    #: how many commands of other nodes it was asked to run; fewer than node 0 knows of: another one is on its way
+    shells: int
+
+
+class Warned(TypedDict):
+    """`warning`."""
+
+    type: str
+    message: str
+
+
+class Idle(TypedDict):
+    """`idle`: no rank of a node has done anything for the hang timeout."""
+
+    type: str
+    #: seconds for which that holds: then the node says it again, or it is no longer so
+    again: float
+
+
+class StacksTaken(TypedDict):
+    """`stacks`: where the ranks of a node are."""
+
+    type: str
+    #: the question's number
+    number: int
+    #: by rank: its processes, each with its threads
+    ranks: Dict[str, List[Dict[str, Any]]]
+
+
+class Shell(TypedDict, total=False):
+    """`shell`, both ways: a command of one process that runs on another node. See `remote_shell.sessions`."""
+
+    type: str
+    session: str
+    what: str
+    message: str
+
+
+class Plain(TypedDict):
+    """A message without content: `cancel`, `clustered` and `facts` to node 0, `noted` from there."""
+
+    type: str
+
+
+ToNode0 = Union[Join, Ready, RankSaid, RankStarted, RankEnd, Quiet, Warned, Idle, StacksTaken, Shell, Plain]
+
+# -- from node 0 -------------------------------------------------------------------------------------------------------
+
+
+class Start(TypedDict, total=False):
+    """`start`: all nodes are there. Every node gets the same."""
+
+    type: str
+    restart: int
+    #: the address of each node
+    addresses: List[str]
+    #: the ports that each node offered
+    ports: List[List[int]]
+    #: the InfiniBand devices that all nodes may use; None: what a rank finds counts
+    infiniband: Optional[List[str]]
+    #: the receiver's cores; only for a rank that another's launcher has started
+    cores: int
+    #: the receiver's GPUs; likewise
+    gpus: Optional[List[str]]
+
+
+class Stop(TypedDict):
+    """`stop`: end what runs."""
+
+    type: str
+    #: `failure`, `complete`, `timeout` or `cancelled`
+    reason: Optional[str]
+
+
+class Again(TypedDict):
+    """`again`: be ready for another attempt."""
+
+    type: str
+    restart: int
+
+
+class TakeStacks(TypedDict):
+    """`stacks`: say where the ranks are."""
+
+    type: str
+    number: int
+    #: by rank: its process id, and the node that started it, or the host where a launcher did
+    places: Mapping[str, Sequence[Any]]
+
+
+class ClusterStep(TypedDict):
+    """`cluster`: `join` the job's own cluster, or `run` the command, as all nodes have joined."""
+
+    type: str
+    what: str
+
+
+class Finish(TypedDict):
+    """`finish`: the job has ended."""
+
+    type: str
+    exit_code: int
+
+
+class Refused(TypedDict):
+    """`refused`: the node has no place here."""
+
+    type: str
+    reason: str
