@@ -27,6 +27,7 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     members={
         "run": ("jobsdk.cli.launch:run", "Run a command here as a distributed job, as torchrun would."),
         "job": ("jobsdk.cli.job:job", "Submit, follow and manage jobs."),
+        "prune": ("jobsdk.cli.manage:prune", "Delete old runs."),
         "compute": ("jobsdk.cli.compute:compute", "Where jobs can run."),
         "doctor": ("jobsdk.cli.doctor:doctor", "Say what is right and wrong with this machine, or with a job's nodes."),
         "azure-emulator": ("jobsdk.cli.emulator:emulator", "A local Azure ML, to test against without the cloud."),

@@ -28,6 +28,7 @@ from jobsdk.cli.lazy import LazyGroup
         "download": ("jobsdk.cli.manage:download", "Copy a run's logs and outputs."),
         "archive": ("jobsdk.cli.manage:archive", "Leave a run out of lists."),
         "restore": ("jobsdk.cli.manage:restore", "Take an archived run into lists again."),
+        "delete": ("jobsdk.cli.manage:delete", "Delete runs and all that they have here."),
         "update": ("jobsdk.cli.manage:update", "Change a run's tags, properties, description or display name."),
     },
 )

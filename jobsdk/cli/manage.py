@@ -1,4 +1,4 @@
-"""`jobsdk job cancel | download | archive | restore | update`: the verbs that change runs or copy from them."""
+"""`jobsdk job cancel | download | archive | restore | delete | update`, `jobsdk prune`: what changes or copies runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from jobsdk.cli.options import Setting, run_name
-from jobsdk.cli.output import output_option, say, show_record, warn
+from jobsdk.bootstrap.spec.text import bytes_text
+from jobsdk.cli.options import RUNS, Seconds, Setting, run_name
+from jobsdk.cli.output import output_option, say, show, show_record, show_table, warn
 from jobsdk.client.operations import JobOperations
 from jobsdk.client.run import CHANGEABLE, Run
 
@@ -48,6 +49,40 @@ def archive(name: str) -> None:
 def restore(name: str) -> None:
     """Take an archived run into lists again."""
     JobOperations().restore(name)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=RUNS)
+@click.option("-n", "--name", "more", multiple=True, hidden=True, shell_complete=RUNS)
+@click.option("--force", is_flag=True, help="Also runs that have not ended, or whose outputs other runs use.")
+@click.pass_context
+def delete(context: click.Context, names: tuple[str, ...], more: tuple[str, ...], force: bool) -> None:
+    """Delete runs and all that they have on this machine: logs, outputs, the copy of the code."""
+    if not names + more:
+        context.fail("Give the names of the runs to delete.")
+    for one in JobOperations().delete(*names, *more, force=force):
+        say(f"{one.name}: deleted, {bytes_text(one.size)}")
+
+
+@click.command()
+@click.option("--older-than", type=Seconds(), help="Only runs that ended this long ago: 30d, 12h.")
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="Keep the N newest of the runs.")
+@click.option("--failed", is_flag=True, help="Only runs that have not completed.")
+@click.option("--dry-run", is_flag=True, help="Only show which runs would be deleted.")
+@output_option()
+def prune(older_than: float | None, keep: int | None, failed: bool, dry_run: bool, form: str) -> None:
+    """Delete the ended runs that fit all options; without any, those that the retention in your computes.yml names.
+
+    A run that has not ended, or whose outputs another run uses as inputs, is kept.
+    """
+    gone = JobOperations().prune(older_than=older_than, keep=keep, failed=failed, dry_run=dry_run)
+    if form == "table":
+        if gone:
+            show_table(("NAME", "STATUS", "SIZE"), [(one.name, one.status, bytes_text(one.size)) for one in gone])
+        runs = f"{len(gone)} run{'' if len(gone) == 1 else 's'}"
+        say(f"{'would delete' if dry_run else 'deleted'} {runs}, {bytes_text(sum(one.size for one in gone))}")
+    else:
+        show([one._asdict() for one in gone], form)
 
 
 @click.command()

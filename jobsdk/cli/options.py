@@ -160,7 +160,7 @@ def among(words: Callable[[], Iterable[str]]) -> Complete:
     return complete
 
 
-COMPUTES = among(_computes)
+COMPUTES, RUNS = among(_computes), among(_run_names)
 
 
 def run_name(function: Any) -> Any:
@@ -172,7 +172,5 @@ def run_name(function: Any) -> Any:
             raise click.UsageError("Give the name of one run.", click.get_current_context())
         return function(*args, name=name_option if name is None else name, **given)
 
-    with_name = click.option(
-        "-n", "--name", "name_option", metavar="NAME", hidden=True, shell_complete=among(_run_names)
-    )(with_name)
-    return click.argument("name", required=False, metavar="NAME", shell_complete=among(_run_names))(with_name)
+    with_name = click.option("-n", "--name", "name_option", metavar="NAME", hidden=True, shell_complete=RUNS)(with_name)
+    return click.argument("name", required=False, metavar="NAME", shell_complete=RUNS)(with_name)

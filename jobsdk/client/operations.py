@@ -12,16 +12,17 @@ from jobsdk import compute as computes
 from jobsdk.client.results import Cancellation, Validation
 from jobsdk.client.run import CHANGEABLE, Run
 from jobsdk.client.submission import Draft, JobSource, Submission
-from jobsdk.errors import ComputeError, JobsdkError, RunNotFound, ValidationError
+from jobsdk.errors import JobsdkError, RunNotFound, ValidationError
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.names import generate_name
 
 if TYPE_CHECKING:
     from jobsdk.compute.azureml.workspace import Workspace
-    from jobsdk.compute.base import Compute, Wanted
+    from jobsdk.compute.base import Compute
     from jobsdk.findings import Finding
     from jobsdk.job.command import CommandJob
     from jobsdk.job.yaml_file import Overrides
+    from jobsdk.runs.deletion import Deleted
     from jobsdk.runs.logs import Sink
     from jobsdk.runs.metrics import Table
     from jobsdk.snapshot.listing import Listing
@@ -190,28 +191,15 @@ class JobOperations:
         the client's or that of `compute`, the newest runs that were submitted elsewhere are among them, at most
         `max_results` or else 100. Raises ValueError for a status or view that there is not.
         """
+        from jobsdk.client.listing import list_runs
         from jobsdk.compute.base import Wanted
-        from jobsdk.compute.refreshing import refresh
-        from jobsdk.runs.history import History
-        from jobsdk.runs.state import TERMINAL
 
         views = {"activeonly": False, "archivedonly": True, "all": None}
         view = getattr(list_view_type, "value", list_view_type).replace("_", "").lower()
         if view not in views:
             raise ValueError(f"there is no list_view_type {list_view_type!r}; there are ActiveOnly, ArchivedOnly, All")
-        self._bring(compute, max_results, Wanted(status, tag, experiment, views[view]))
-        known = History().list(compute=compute, experiment=experiment, archived=views[view])
-        for name, why in refresh(RunFolder.find(row["name"]) for row in known if row["status"] not in TERMINAL).items():
-            _log(f"compute {name}: {why}")
-        rows = History().list(
-            status=status,
-            tag=tag,
-            experiment=experiment,
-            compute=compute,
-            archived=views[view],
-            max_results=max_results,
-        )
-        return [Run(RunFolder.find(row["name"])) for row in rows]
+        wanted = Wanted(status, tag, experiment, views[view])
+        return list_runs(self._workspace, self._resolve, compute, wanted, max_results)
 
     def _resolve(self, name: str | None) -> Compute:
         """The compute of a job: one that is configured, else of the workspace, if the client has one."""
@@ -224,23 +212,6 @@ class JobOperations:
         from jobsdk.compute.azureml.compute import of_workspace
 
         return of_workspace(self._workspace, bare)
-
-    def _bring(self, compute: str | None, most: int | None, wanted: Wanted) -> None:
-        """Make folders of the runs of a workspace that are asked for and not known here."""
-        if compute is None and self._workspace is None:
-            return
-        try:
-            target = self._resolve(compute)
-        except ComputeError:  # one that was configured once, or whose type is not installed
-            return
-        if compute is None and self._workspace is not None:
-            from jobsdk.compute.azureml.compute import of_workspace
-
-            target = of_workspace(self._workspace, None)
-        try:
-            target.bring_all(most or _MOST, wanted, is_of_target=compute is not None)
-        except ComputeError as error:
-            _log(f"compute {target.name}: {error}")
 
     # -- following -----------------------------------------------------------------------------------------------
 
@@ -310,6 +281,40 @@ class JobOperations:
             run.target.change(run.folder, {"archived": archived})
         run.folder.update_facts({"archived": archived})
         return self._update(Run(run.folder))
+
+    def delete(self, *names: str | Run, force: bool = False) -> tuple[Deleted, ...]:
+        """Delete ended runs with all that they have here: logs, outputs, the copy of the code. Names are whole.
+
+        Raises JobsdkError before anything is deleted for a run that has not ended, or whose outputs another run has as
+        inputs. With `force` the one is cancelled first, and the other deleted all the same.
+        """
+        from jobsdk.client import deletion
+
+        runs = (name if isinstance(name, Run) else deletion.whole(name) for name in names)
+        return deletion.delete(list(dict.fromkeys(runs)), force)
+
+    def prune(
+        self,
+        *,
+        older_than: float | str | None = None,
+        keep: int | None = None,
+        failed: bool = False,
+        dry_run: bool = False,
+    ) -> tuple[Deleted, ...]:
+        """Delete the ended runs that all of these let go, the newest first; with `dry_run` only say which.
+
+        `older_than` is the time since their end (seconds, or `30d`), `keep` how many of the newest stay, `failed` takes
+        only those that have not completed. Without any of them the retention of the user's computes.yml holds. A run
+        whose outputs another one has as inputs stays. Raises JobsdkError where nothing says which runs may go.
+        """
+        from jobsdk.client import deletion
+        from jobsdk.job.durations import seconds
+        from jobsdk.runs.deletion import Retention
+
+        age = None if older_than is None else seconds(older_than)
+        if older_than is not None and age is None:
+            raise ValueError(f"older_than: {older_than!r} is not a length of time. Fix: 30d or 12h, or seconds")
+        return deletion.prune(Retention(age, keep, failed), dry_run)
 
     def download(
         self,

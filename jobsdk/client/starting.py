@@ -55,4 +55,7 @@ def start(compiled: Submission, warn: Warn) -> Run:
     for text in said:
         folder.append_event("warning", message=text, told=True)
     records.note(folder, compiled)  # while the job starts already
+    from jobsdk.client.deletion import retain
+
+    retain(warn)
     return Run(folder)

@@ -5,6 +5,7 @@
       cluster: {type: slurm, partition: gpu}
     machines:                   # kinds of machines besides those that jobsdk knows: see jobsdk.job.machines
       big-node: {gpus: 8, gpu: A100, infiniband: 200}
+    retention: {older_than: 30d}    # which ended runs are deleted, once a day; in the user's own file only
 
 The file is looked for in the working directory and above it, and in `$XDG_CONFIG_HOME/jobsdk`; what the latter says
 wins. `local` is always there.
@@ -24,10 +25,11 @@ from jobsdk.runs.folder import LOCAL as LOCAL
 if TYPE_CHECKING:
     from jobsdk.compute.base import Compute
     from jobsdk.job.machines import Catalogue
+    from jobsdk.runs.deletion import Retention
     from jobsdk.runs.folder import RunFolder
 
 FILE = "computes.yml"
-_KEYS = ("default", "computes", "machines")
+_KEYS = ("default", "computes", "machines", "retention")
 _GROUP = "jobsdk.compute"  # the entry points of types that other packages bring
 _BUILT_IN = {
     LOCAL: "jobsdk.compute.local:LocalCompute",
@@ -85,12 +87,27 @@ def configuration() -> Configuration:
     for file in (project_file(), user_file()):
         if file is not None and file.is_file():
             content = read(file)
+            if "retention" in content and file != user_file():
+                raise ComputeError(f"{file}: retention deletes your runs, so it belongs in your own {user_file()}")
             if content.get("default"):
                 default, default_file = _bare(content["default"]), file
             for name, settings in (content.get("computes") or {}).items():
                 computes[name] = _entry(str(name), settings, file)
             machines.update(content.get("machines") or {})
     return Configuration(default, computes, default_file, machines)
+
+
+def retention() -> Retention | None:
+    """Which runs may go, as the user's own computes.yml says. Raises ComputeError as `configuration` does."""
+    file = user_file()
+    content = read(file).get("retention") if file.is_file() else None
+    if content is None:
+        return None
+    from jobsdk.job.durations import seconds
+    from jobsdk.runs.deletion import Retention
+
+    age = content.get("older_than")
+    return Retention(None if age is None else seconds(age), content.get("keep"), content.get("failed", False))
 
 
 def catalogue() -> Catalogue:
@@ -134,6 +151,8 @@ def _mistakes(content: Mapping[Any, Any]) -> Iterator[str]:
         from jobsdk.job.machines import mistakes
 
         yield from mistakes(content["machines"])
+    if content.get("retention") is not None:
+        yield from _retention_mistakes(content["retention"])
     default, named = content.get("default"), content.get("computes")
     if default is not None and not isinstance(default, str):
         yield "default must be a name"
@@ -145,6 +164,25 @@ def _mistakes(content: Mapping[Any, Any]) -> Iterator[str]:
             yield f"computes.{name} needs a type, as in {name}: {{type: {LOCAL}}}"
         elif name == LOCAL and settings["type"] != LOCAL:
             yield f"computes.{LOCAL} is always this machine; give the other compute another name"
+
+
+def _retention_mistakes(given: object) -> Iterator[str]:
+    from jobsdk.findings import one_of
+    from jobsdk.job.durations import seconds
+    from jobsdk.runs.deletion import Retention
+
+    if not isinstance(given, dict) or not given:
+        yield "retention must be a mapping, as in retention: {older_than: 30d, keep: 20}"
+        return
+    for key, value in given.items():
+        if key not in Retention._fields:
+            yield f"retention has no key {key!r}, only {one_of(Retention._fields)}"
+        elif key == "older_than" and seconds(value) is None:
+            yield f"retention.older_than must be a length of time such as 30d, not {value!r}"
+        elif key == "keep" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            yield f"retention.keep must be a number of runs, not {value!r}"
+        elif key == "failed" and not isinstance(value, bool):
+            yield f"retention.failed must be true or false, not {value!r}"
 
 
 def _entry(name: str, settings: dict[str, Any], file: Path) -> Entry:

@@ -288,6 +288,26 @@ def test_download(jobsdk: Jobsdk, work: Path) -> None:
 
 
 @pytest.mark.slow
+def test_delete_and_prune(jobsdk: Jobsdk, work: Path) -> None:
+    for name in ("one", "two", "three"):
+        jobsdk("job", "create", "job.yml", "--name", name, "--set", f"inputs.code={int(name == 'two')}", "--wait")
+    done = jobsdk("job", "delete", "one")
+    assert done.code == 0
+    assert done.err.startswith("one: deleted, ")
+    dry = jobsdk("prune", "--failed", "--dry-run")
+    assert (dry.code, dry.err[: len("would delete 1 run, ")]) == (0, "would delete 1 run, "), dry
+    assert [line.split()[:2] for line in dry.out.splitlines()] == [["NAME", "STATUS"], ["two", "Failed"]]
+    assert jobsdk("prune", "--failed", "--query", "[].name", "-o", "tsv").out == "two\n"
+    assert jobsdk("prune", "--older-than", "30d", "--keep", "20").err == "deleted 0 runs, 0 bytes\n"
+    assert jobsdk("job", "list", "--query", "[].name", "-o", "tsv").out == "three\n"
+    jobsdk("job", "create", "job.yml", "--name", "four", "--set", "command=sleep 600", "--set", "inputs={}")
+    refused = jobsdk("job", "delete", "-n", "three", "four")
+    assert refused.code == 2
+    assert "run four is" in refused.err
+    assert jobsdk("job", "delete", "-n", "three", "four", "--force").code == 0
+    assert jobsdk("job", "list").out.count("\n") == 1
+
+
 def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
     (work / "requirements.txt").write_text("")
     (work / "env.yml").write_text(
@@ -332,6 +352,10 @@ def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
         (["job", "list", "--query", "[?"], "'[?' is not JMESPath"),
         (["job", "list", "--query", "to_number()"], "--query: "),
         (["job", "timeline", "x", "--query", "name", "-o", "text"], "-o json, yaml, tsv or table"),
+        (["job", "delete"], "Give the names of the runs to delete."),
+        (["job", "delete", "nothing"], "there is no run named 'nothing'"),
+        (["prune"], "nothing says which runs may go. Fix: give older_than (--older-than 30d)"),
+        (["prune", "--older-than", "month"], "'month' is no length of time"),
     ],
 )
 def test_wrong_use_is_one_clear_error(jobsdk: Jobsdk, words: list[str], message: str) -> None:

@@ -153,7 +153,7 @@ def test_yaml_is_valid(snippet: Snippet, tmp_path: Path, monkeypatch: pytest.Mon
         list(yaml.safe_load_all(snippet.text))
         return
     content = yaml.safe_load(snippet.text)
-    if {"computes", "machines", "default"} & set(content):
+    if {"computes", "machines", "default", "retention"} & set(content):
         assert not mistakes_of_computes(snippet.text, tmp_path)
         return
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": "auto"}')
