@@ -76,6 +76,7 @@ def run(
     without a login node); elsewhere a copy of it is sent. Python runs a file
     named .py. Examples:
 
+    \b
         jobsdk run --processes 4 train.py --epochs 3
         jobsdk run --nodes 2 -m package.module
         jobsdk run --distribution mpi --processes 4 -- ./solver --steps 100

@@ -330,6 +330,7 @@ def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
         (["job", "craete"], "Did you mean 'create'?"),
         (["create", "-f", "job.yml"], "Did you mean 'jobsdk job create'?"),
         (["explain"], "Did you mean 'jobsdk job explain'?"),
+        (["job", "prune"], "Did you mean 'jobsdk prune'?"),
         (["run", "job.yml"], "did you mean 'jobsdk job create -f job.yml'?"),
         (["job", "create"], "Give one job file: -f job.yml"),
         (["job", "create", "-f", "missing.yml"], "missing.yml"),

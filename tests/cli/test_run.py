@@ -191,7 +191,9 @@ def test_torchruns_names_of_the_options_are_known(jobsdk: Jobsdk) -> None:
     for option in ("--nproc_per_node", "--nproc-per-node"):
         done = jobsdk("run", "--nnodes", "2", option, "2", "--", "sh", "-c", "echo $WORLD_SIZE")
         assert (done.code, done.out.count(" 4\n")) == (0, 4), done
-    assert "nproc" not in jobsdk("run", "--help").out
+    shown = jobsdk("run", "--help").out
+    assert "nproc" not in shown
+    assert "\n      jobsdk run --nodes 2 -m package.module\n" in shown
 
 
 @pytest.fixture
