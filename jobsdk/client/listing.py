@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobsdk.client.run import Run
 from jobsdk.compute.refreshing import refresh
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from jobsdk.compute.base import Compute, Wanted
 
 _MOST = 100  # runs that are brought of an engine, where nobody says how many
+
+
+def archived_of(list_view_type: Any) -> bool | None:
+    """What Azure's `list_view_type` means for archived runs; None: all. Raises ValueError."""
+    views = {"activeonly": False, "archivedonly": True, "all": None}
+    view = getattr(list_view_type, "value", list_view_type).replace("_", "").lower()
+    if view not in views:
+        raise ValueError(f"there is no list_view_type {list_view_type!r}; there are ActiveOnly, ArchivedOnly, All")
+    return views[view]
 
 
 def list_runs(

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Warn = Callable[[str], None]
 #: How many jobs of a workspace are taken into a list that says nothing of its length.
-_MOST = 100
 
 
 class JobOperations:
@@ -191,14 +190,10 @@ class JobOperations:
         the client's or that of `compute`, the newest runs that were submitted elsewhere are among them, at most
         `max_results` or else 100. Raises ValueError for a status or view that there is not.
         """
-        from jobsdk.client.listing import list_runs
+        from jobsdk.client.listing import archived_of, list_runs
         from jobsdk.compute.base import Wanted
 
-        views = {"activeonly": False, "archivedonly": True, "all": None}
-        view = getattr(list_view_type, "value", list_view_type).replace("_", "").lower()
-        if view not in views:
-            raise ValueError(f"there is no list_view_type {list_view_type!r}; there are ActiveOnly, ArchivedOnly, All")
-        wanted = Wanted(status, tag, experiment, views[view])
+        wanted = Wanted(status, tag, experiment, archived_of(list_view_type))
         return list_runs(self._workspace, self._resolve, compute, wanted, max_results)
 
     def _resolve(self, name: str | None) -> Compute:
