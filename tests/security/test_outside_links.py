@@ -86,10 +86,11 @@ def test_the_command_line_refuses_them(code: Path, tmp_path: Path) -> None:
 def test_one_and_none(code: Path) -> None:
     for link in (*code.glob("pkg/[0-2].txt"), code / "all"):
         link.unlink()
-    (text,) = submit(command(command="true", code=code))
+    left_out, text = submit(command(command="true", code=code))
+    assert left_out == "code: left out: ignored/ (.amlignore:1)"
     assert text.startswith("code: 1 link leads out of the code folder: pkg/3.txt -> ")
     (code / "pkg/3.txt").unlink()
-    assert submit(command(command="true", code=code), refuse_outside_links=True) == []
+    assert submit(command(command="true", code=code), refuse_outside_links=True) == [left_out]
 
 
 def test_in_place_nothing_is_sent(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
