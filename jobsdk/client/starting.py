@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from jobsdk import compute as computes
 from jobsdk.bootstrap.spec import plan_file
 from jobsdk.client import records
 from jobsdk.client.run import Run
@@ -55,7 +56,8 @@ def start(compiled: Submission, warn: Warn) -> Run:
     for text in said:
         folder.append_event("warning", message=text, told=True)
     records.note(folder, compiled)  # while the job starts already
-    from jobsdk.client.deletion import retain
+    if computes.user_file().is_file():  # there may be a retention in it
+        from jobsdk.client.deletion import retain
 
-    retain(warn)
+        retain(warn)
     return Run(folder)

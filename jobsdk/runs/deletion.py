@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -89,6 +88,8 @@ def remove(run: RunFolder) -> None:
 
     The run is gone at once, by one rename: whoever is interrupted leaves a rest that the next deletion takes away.
     """
+    import shutil
+
     waste = home() / "deleted"
     try:
         with locked(home() / "deleted.lock"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Dict, List, Optional
 
 from ..failures.collect import Autopsy
 from ..spec import paths
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from ..spec.report import RankEnd
 
 
-class Child(NamedTuple):
+class Child:
     """A process that runs: a rank, or (process None) a launcher, a cluster or what forks ranks."""
 
-    process: Optional[Process]
-    log: str
-    started: float
+    __slots__ = ("log", "process", "started")  # a NamedTuple would cost every start a quarter of a millisecond
+
+    def __init__(self, process: Optional[Process], log: str, started: float) -> None:
+        self.process = process
+        self.log = log
+        self.started = started
 
 
 class Children:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence
 
 from .. import distributions, launchers
 from ..control.loop import Loop
@@ -13,7 +13,6 @@ from ..hangs.query import Answer, Inquiries
 from ..spec import events, exit_codes
 from . import blame
 from .attempt import Attempt
-from .ending import Ending
 from .gathering import Gathering, missing_failure
 from .inbox import Inbox
 from .journal import Journal
@@ -24,23 +23,40 @@ from .verdict import Judge
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..spec.plan import Plan
     from ..spec.report import Cause, RankEnd
+    from .ending import Ending
     from .restarts import Decision
 
 GATHERING, RUNNING, PAUSING, OVER = "gathering", "running", "pausing", "over"
 
 
-class Settings(NamedTuple):
-    """What the coordinator gets from the node that it lives on."""
+class Settings:
+    """What the coordinator gets from the node that it lives on.
 
-    run_dir: str
-    token: bytes
-    hosts: Optional[List[str]] = None  # the nodes' names, where they are known before they join
-    #: Asks whoever starts bootstraps for another one for a node; None where nobody can be asked.
-    replace: Optional[Callable[[int], None]] = None
-    restart: int = 0  # how often the job has been started before this process was
-    used: Optional[Sequence[int]] = None  # restarts.Used: what of the budgets was used before
-    returns: bool = False  # whether somebody starts the whole job again when this node is taken away
-    judged: bool = False  # whether somebody else says how the job ended when this node is taken away
+    `hosts` names the nodes, where they are known before they join. `replace` asks whoever starts bootstraps for another
+    one for a node; None where nobody can be asked. `restart` is how often the job has been started before this process
+    was, `used` (restarts.Used) what of the budgets was used before. `returns`: somebody starts the whole job again when
+    this node is taken away; `judged`: somebody else then says how the job ended.
+    """
+
+    def __init__(
+        self,
+        run_dir: str,
+        token: bytes,
+        hosts: Optional[List[str]] = None,
+        replace: Optional[Callable[[int], None]] = None,
+        restart: int = 0,
+        used: Optional[Sequence[int]] = None,
+        returns: bool = False,
+        judged: bool = False,
+    ) -> None:
+        self.run_dir = run_dir
+        self.token = token
+        self.hosts = hosts
+        self.replace = replace
+        self.restart = restart
+        self.used = used
+        self.returns = returns
+        self.judged = judged
 
 
 class Coordinator:
@@ -60,8 +76,8 @@ class Coordinator:
     ) -> None:
         self._loop = loop
         self._plan = plan
+        self._distribution = distributions.of(plan)
         self._settings = settings
-        self._run_dir = settings.run_dir
         self._begun = time.time()
         self._started_at: Optional[float] = None
         self.attempt = Attempt(settings.restart)
@@ -74,10 +90,10 @@ class Coordinator:
         inbox = Inbox(plan, self._journal, settings.judged, self)
         self._server = ControlServer(
             loop, listener, settings.token, inbox.heard, self._left,
-            distributions.of(plan).members(), plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S),
+            self._distribution.members(), plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S),
         )  # fmt: skip
         self.members = Members(plan, self._server, settings.hosts or (), settings.replace)
-        self._ending = Ending(loop, settings.run_dir, self._server, ended)
+        self._ended = ended
         self.inquiries = Inquiries(loop, self._server.broadcast)
         self._gather()
 
@@ -104,7 +120,7 @@ class Coordinator:
 
     def _rank_left(self, rank: int, why: str) -> None:
         if self._phase == RUNNING and rank not in self.attempt.ends and self.attempt.reason is None:
-            node = distributions.of(self._plan).node_of(rank)
+            node = self._distribution.node_of(rank)
             text = "rank %d on node %d vanished: %s" % (rank, node, why)
             self.fail(blame.unreported("vanished", text, node, rank=rank, exit_code=1))
 
@@ -132,7 +148,7 @@ class Coordinator:
 
     def never_joined(self, node: int, code: Optional[int]) -> None:
         """The bootstrap of a node has ended (with that code) without joining."""
-        self.fail(blame.never_joined(self._run_dir, node, code))
+        self.fail(blame.never_joined(self._settings.run_dir, node, code))
 
     def has_joined(self, node: int, pid: int) -> bool:
         """Whether that process once joined for the node."""
@@ -150,7 +166,7 @@ class Coordinator:
         """Wait until every node is there and ready."""
         self._phase = GATHERING
         self.gathering = Gathering(
-            self._loop, self._plan, self._run_dir, self.members, self._journal, self._start, self.fail
+            self._loop, self._plan, self._settings.run_dir, self.members, self._journal, self._start, self.fail
         )
 
     def _start(self) -> None:
@@ -173,7 +189,7 @@ class Coordinator:
 
     def _start_clock(self) -> None:
         """The job's time limit counts from its first start."""
-        earlier = events.of(self._run_dir, "started") if self._settings.restart else []
+        earlier = events.of(self._settings.run_dir, "started") if self._settings.restart else []
         self._started_at = earlier[0]["t"] if earlier else time.time()
         if self._plan["timeout_s"]:
             left = self._plan["timeout_s"] - (time.time() - self._started_at)
@@ -181,11 +197,11 @@ class Coordinator:
 
     def _has_work(self, node: int) -> bool:
         """Whether ranks of a node have not ended; a launcher may have started them from another node."""
-        return any(one.rank not in self.attempt.ends for one in distributions.of(self._plan).node_processes(node))
+        return any(one.rank not in self.attempt.ends for one in self._distribution.node_processes(node))
 
     def _no_shell(self) -> Optional[str]:
         """Why no command is to be started on any node."""
-        if self._phase == RUNNING and self.attempt.goes_on and distributions.of(self._plan).has_shell:
+        if self._phase == RUNNING and self.attempt.goes_on and self._distribution.has_shell:
             return None
         return "the job is being stopped"
 
@@ -254,14 +270,13 @@ class Coordinator:
         if verdict.again is not None and verdict.outcome.cause is not None:
             self._start_again(verdict.outcome.cause, verdict.again)
             return
-        self._end()
-        ended = time.time()
+        ending, ended = self._end(), time.time()
         report = self._judge.report(verdict, now, self._started_at or self._begun, ended)
         if verdict.outcome.status == "Preempted" and 0 in now.leaving and self._settings.judged:
             self._journal.left(report)
-            self._ending.give_up()
+            ending.give_up()
         else:
-            self._ending.finish(verdict.outcome, report, ended)
+            ending.finish(verdict.outcome, report, ended)
 
     def _start_again(self, cause: Cause, decision: Decision) -> None:
         leaving, number = self.attempt.leaving, self.attempt.number + 1
@@ -269,8 +284,7 @@ class Coordinator:
         self._journal.restart(number, cause, decision, summary, 0 in leaving)
         self.attempt = Attempt(number)
         if 0 in leaving:
-            self._end()
-            self._ending.hand_over()
+            self._end().hand_over()
             return
         self._phase = PAUSING
         self._close_shells()
@@ -284,9 +298,12 @@ class Coordinator:
         self.members.tell(None, {"type": "again", "restart": self.attempt.number})
         self.members.ask_for(range(self._plan["nodes"]))
 
-    def _end(self) -> None:
+    def _end(self) -> Ending:
+        from .ending import Ending
+
         self._phase = OVER
         self._close_shells()
+        return Ending(self._loop, self._settings.run_dir, self._server, self._ended)
 
     def _close_shells(self) -> None:
         if self.shells is not None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from .. import distributions
-from ..control.loop import Loop
 from ..spec.facts import Facts
-from .base import Abort as Abort
 from .base import Launcher as Launcher
-from .direct import Direct
 
 if TYPE_CHECKING:  # a node imports only the module that its job needs
+    from ..control.loop import Loop
     from ..spec.plan import Plan
+    from .abort import Abort as Abort
     from .ray_cluster import Assembly as Assembly
     from .ray_cluster import ClusterFailure as ClusterFailure
     from .ray_cluster import Member
@@ -28,6 +27,8 @@ def of(plan: Plan, node_rank: int) -> Launcher:
         return Tuner(plan, node_rank)
     launcher = plan["distribution"]["launcher"]
     if launcher == "direct":
+        from .direct import Direct
+
         return Direct(plan, node_rank)
     if launcher == "deepspeed":
         from .deepspeed import DeepSpeedLauncher

@@ -9,27 +9,19 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple
 
 from .. import distributions
 from ..spec import facts as facts_
-from ..spec import paths, ranks
+from ..spec import paths
 
 if TYPE_CHECKING:  # for annotations only
     from ..control.loop import Loop
     from ..spec.plan import Plan
+    from .abort import Abort
 
 #: Where Open MPI (4: orte, 5: prte) and Hydra tell a process its rank and the world's size.
 _RANK_NAMES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
-
-
-class Abort(NamedTuple):
-    """That a rank ended the whole job through its launcher."""
-
-    process: ranks.Process
-    exit_code: int  # the one it asked for
-    kind: str  # the class of such a failure
-    what: str  # in words
 
 
 class Launcher:

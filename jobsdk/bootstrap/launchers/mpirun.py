@@ -14,6 +14,7 @@ from ..spec import facts as facts_
 from ..spec import paths
 from ..spec import variables as variables_
 from . import base
+from .abort import Abort
 
 OPENMPI, HYDRA = FAMILIES = "openmpi", "hydra"
 
@@ -116,7 +117,7 @@ class Mpirun(base.Launcher):
         own_files = open_mpi.own_files(files, base.chosen(self.plan, facts), daemon=True)
         return dict(_on_node(facts, self.node_rank, files), **own_files)
 
-    def aborted(self, run_dir: str, attempt: int, node: Optional[int] = None) -> Optional[base.Abort]:
+    def aborted(self, run_dir: str, attempt: int, node: Optional[int] = None) -> Optional[Abort]:
         """The rank that called MPI_Abort and the code it gave, by what MPICH's library wrote to its log.
 
         Hydra then kills at once all that it has started: nobody is left to report which rank it was.
@@ -128,7 +129,7 @@ class Mpirun(base.Launcher):
             words = tracebacks.last_words(paths.rank_log(run_dir, process.node_rank, process.rank, attempt))
             for found in filter(None, map(_ABORTED.search, words["last_lines"])):
                 what = "rank %d on node %d called MPI_Abort" % (process.rank, process.node_rank)
-                return base.Abort(process, int(found[1]), "mpi_abort", what)
+                return Abort(process, int(found[1]), "mpi_abort", what)
         return None
 
 

