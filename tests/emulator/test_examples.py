@@ -10,6 +10,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bootstrap.runs import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -68,6 +70,7 @@ def test_mnist_with_two_workers(client: Any, tmp_path: Path) -> None:
         assert model.testzip() is None
 
 
+@pytest.mark.parity
 def test_mpi_on_two_nodes_of_two_processes(client: Any, tmp_path: Path, require_mpirun: str) -> None:
     from azure.ai.ml import MpiDistribution, command
     from azure.ai.ml.entities import Environment
