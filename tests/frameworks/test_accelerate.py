@@ -23,6 +23,7 @@ def test_two_nodes_of_two_processes() -> None:
     assert [rank for rank, log in logs.items() if found(LOSS, log)] == [0, 2], "accelerator.print: once on each node"
 
 
+@pytest.mark.parity
 def test_one_process_without_a_distribution() -> None:
     _, logs = run("train_accelerate.py")
     check_training(logs, 1)

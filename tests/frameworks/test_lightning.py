@@ -7,7 +7,7 @@ import pytest
 from jobsdk import PyTorchDistribution
 from tests.frameworks.runs import check_losses, check_training, found, run
 
-pytestmark = pytest.mark.framework("torch")
+pytestmark = [pytest.mark.framework("torch"), pytest.mark.parity]
 
 
 def test_two_nodes_of_two_processes() -> None:

@@ -73,6 +73,7 @@ def test_ranks_under_mpirun_log_to_the_run_as_well(require_mpirun: str) -> None:
     assert Counter(point.value for point in done.metrics["accuracy"]) == {0.5: 2}
 
 
+@pytest.mark.parity
 @pytest.mark.framework("torch")
 @MLFLOW
 def test_autolog(open_store: Any) -> None:

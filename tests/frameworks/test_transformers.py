@@ -7,7 +7,7 @@ import pytest
 from jobsdk import PyTorchDistribution
 from tests.frameworks.runs import check_losses, check_training, found, run, store_of
 
-pytestmark = pytest.mark.framework("torch")
+pytestmark = [pytest.mark.framework("torch"), pytest.mark.parity]
 
 LOGGED = r"logged by rank 0: epoch \S+ loss (\S+)"
 
