@@ -52,7 +52,7 @@ def spelled(token: str) -> str:
 
 
 def answer(option: str) -> str:
-    """What to write instead of an option that jobsdk does not have; "" if it is of nobody's habit."""
+    """What to write instead of an option that jobsdk does not have; "" for an option of no other tool."""
     option = option.replace("_", "-")
     return ANSWERS.get(_SAME.get(option, option), "")
 

@@ -188,7 +188,7 @@ class JobOperations:
 
         `tag` is `key` or `key=value`; `list_view_type` is ActiveOnly, ArchivedOnly or All. Of a workspace of Azure ML,
         the client's or that of `compute`, the newest runs that were submitted elsewhere are among them, at most
-        `max_results` or else 100. Raises ValueError for a status or view that there is not.
+        `max_results` or else 100. Raises ValueError for an unknown status or view.
         """
         from jobsdk.client.listing import archived_of, list_runs
         from jobsdk.compute.base import Wanted

@@ -52,7 +52,7 @@ class History:
         """The runs that fit all that is given, the newest first: run.json with status, exit_code and ended.
 
         `status` in any spelling: `timed-out`, `cancelled`; `tag` is `key` or `key=value`; `archived`: False for active
-        runs, True for archived ones, None for both. Raises ValueError for a status that there is not.
+        runs, True for archived ones, None for both. Raises ValueError for an unknown status.
         """
         wanted: dict[str, Any] = {"experiment": experiment, "compute": compute, "archived": archived}
         if status is not None:

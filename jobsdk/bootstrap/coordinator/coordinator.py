@@ -303,7 +303,7 @@ class Coordinator:
 
         self._phase = OVER
         self._close_shells()
-        return Ending(self._loop, self._settings.run_dir, self._server, self._ended)
+        return Ending(self._loop, self._settings.run_dir, self._server, self._journal, self._ended)
 
     def _close_shells(self) -> None:
         if self.shells is not None:

@@ -21,10 +21,13 @@ _PATIENCE_S = 2.0  # seconds for which the others are waited for
 class Ending:
     """`ended(exit_code)` is called once, when every other node has gone."""
 
-    def __init__(self, loop: Loop, run_dir: str, server: ControlServer, ended: Callable[[int], None]) -> None:
+    def __init__(
+        self, loop: Loop, run_dir: str, server: ControlServer, journal: Journal, ended: Callable[[int], None]
+    ) -> None:
         self._loop = loop
         self._run_dir = run_dir
         self._server = server
+        self._journal = journal
         self._ended = ended
 
     def finish(self, outcome: Outcome, report: RunReport, ended: float) -> None:
@@ -32,7 +35,7 @@ class Ending:
         mlflow_store.finish(report["run"], self._run_dir, outcome.status, ended)
         events.write_report(self._run_dir, report)
         plan_file.forget_secrets(self._run_dir)
-        Journal(self._run_dir).ended(outcome)
+        self._journal.ended(outcome)
         self._leave(outcome.exit_code)
 
     def hand_over(self) -> None:

@@ -21,7 +21,7 @@ from tests.bootstrap.runs import plan
 
 
 class Connection(Peer):
-    """A node's connection that keeps what it is told."""
+    """A node's connection that records the messages sent to it."""
 
     def __init__(self, node: int) -> None:
         channel: Any = SimpleNamespace(remote_address=f"10.0.0.{node}", local_address="10.0.0.0")
