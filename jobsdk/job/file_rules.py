@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path as FilePath
 
     from jobsdk.job.command import CommandJob
+    from jobsdk.job.shell import Word
+
+_MPI_IMPORT = re.compile(r"^\s*(?:from|import) +(mpi4py|horovod)\b", re.MULTILINE)
+#: By which processes meet without MPI; mpi4py is then something else's.
+_OTHER_WORLD = re.compile(r"\binit_process_group\b|\bdeepspeed\b|\bAccelerator\b|\bTF_CONFIG\b")
 
 
 @rule("code")
@@ -53,34 +60,52 @@ def scripts_exist(job: CommandJob, report: Report) -> None:
 
 
 @rule("command", "code", "distribution", "resources")
+def ranks_share_one_mpi_world(job: CommandJob, report: Report) -> None:
+    """A script that uses mpi4py or Horovod needs MPI's processes: others see a world of one process each."""
+    given = job.distribution
+    if given is not None and given.type in ("mpi", "ray"):
+        return
+    processes = job.resources.instance_count * ((given and given.process_count_per_instance) or 1)
+    for script, nth, text in _python_scripts(job) if processes > 1 else ():
+        found = _MPI_IMPORT.search(text)
+        if found is not None and not _OTHER_WORLD.search(text):
+            what = f"the distribution {given.type}" if given else "a job without a distribution"
+            message = (
+                f"{script} uses {found[1]}, and {what} starts no MPI: each of the {processes} processes "
+                "would be rank 0 of a world of 1"
+            )
+            report.warn(("command",), message, "write 'distribution: {type: mpi}'", within=script, nth=nth)
+
+
+@rule("command", "code", "distribution", "resources")
 def an_exception_ends_all_mpi_ranks(job: CommandJob, report: Report) -> None:
     """Under plain Python a rank that raised waits in MPI_Finalize for the others (mpi4py's own documentation)."""
-    from jobsdk.job.shell import scripts
-
     given = job.distribution
-    if not isinstance(given, MpiDistribution) or given.launcher == "direct" or job.code is None:
+    if not isinstance(given, MpiDistribution) or given.launcher == "direct" or "mpi4py" in (job.command or ""):
         return
-    text = job.command or ""
     processes = job.resources.instance_count * (given.process_count_per_instance or 1)
-    if processes == 1 or "mpi4py" in text or not is_local(job.code):
-        return
-    code = job.resolve(job.code)
-    for script in scripts(text):
-        path = code if os.path.isfile(code) else code / script
-        if path.suffix == ".py" and _imports_mpi4py(path):
+    for script, nth, text in _python_scripts(job) if processes > 1 else ():
+        found = _MPI_IMPORT.search(text)
+        if found is not None and found[1] == "mpi4py":
             message = f"{script} uses mpi4py: an exception in one rank would leave the job waiting for ever"
-            nth = text.count(script, 0, script.offset)
             report.warn(("command",), message, f"write python -m mpi4py {script}", within=script, nth=nth)
 
 
-def _imports_mpi4py(path: FilePath) -> bool:
-    import re
+def _python_scripts(job: CommandJob) -> Iterator[tuple[Word, int, str]]:
+    """The Python scripts that the command names: the name, how many of that name came before, and the content."""
+    from jobsdk.job.shell import scripts
 
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return re.search(r"^\s*(from|import) mpi4py", file.read(1 << 20), re.MULTILINE) is not None
-    except OSError:
-        return False
+    if job.code is None or not is_local(job.code):
+        return
+    code, command = job.resolve(job.code), job.command or ""
+    for script in scripts(command):
+        path = code if os.path.isfile(code) else code / script
+        if path.suffix == ".py":
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    yield script, command.count(script, 0, script.offset), file.read(1 << 20)
+            except OSError:
+                continue
 
 
 @rule("inputs.*", "compute")

@@ -22,7 +22,7 @@ PYTORCH = {"type": "pytorch", "processes": 2, "launcher": "direct"}
 #: Ranks of these tests end at once by SIGTERM, or never: only tests of the grace time itself need another one.
 GRACE_S = 5.0
 #: Keys that only some plans have.
-_OPTIONAL = {"network", "preflight", "sealed"}
+_OPTIONAL = {"network", "preflight", "sealed", "hang_warning_s"}
 
 
 @functools.lru_cache

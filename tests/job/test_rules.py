@@ -34,6 +34,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "src/mpi.py").write_text("import numpy\nfrom mpi4py import MPI\n")
+    (tmp_path / "src/ddp.py").write_text("from mpi4py import MPI\ndist.init_process_group()\n")
+    (tmp_path / "src/hvd.py").write_text("def main():\n    import horovod.torch as hvd\n")
     (tmp_path / "conda.yml").write_text("dependencies: [python]\n")
     (tmp_path / "env.yml").write_text("name: e\nversion: 1\nimage: python:3.11\n")
     (tmp_path / "bad_env.yml").write_text("name: e\nimge: python:3.11\n")
@@ -94,6 +96,9 @@ mpi = MpiDistribution(process_count_per_instance=2)
          "command", "without deepspeed"),
         ({"command": "python mpi.py", "code": "src", "distribution": mpi}, "warning", "command",
          "write python -m mpi4py mpi.py"),
+        ({"command": "python mpi.py", "code": "src", "distribution": pytorch}, "warning", "command",
+         "each of the 2 processes would be rank 0 of a world of 1. Fix: write 'distribution: {type: mpi}'"),
+        ({"command": "python hvd.py", "code": "src", "distribution": pytorch}, "warning", "command", "uses horovod"),
         ({"command": "python -m torch.distributed.run x", "distribution": pytorch}, "warning", "command", "without"),
         ({"command": "mpirun x", "distribution": MpiDistribution()}, "warning", "command", "mpirun would start"),
         ({"command": "deepspeed x", "distribution": DeepSpeedDistribution()}, "warning", "command", "deepspeed would"),
@@ -167,6 +172,9 @@ def test_found(fields: dict[str, Any], severity: str, path: str, says: str) -> N
         {"command": "python -m mpi4py mpi.py", "code": "src", "distribution": mpi},
         {"command": "python mpi.py", "code": "src", "distribution": MpiDistribution()},
         {"command": "python train.py", "code": "src", "distribution": mpi},
+        {"command": "python ddp.py", "code": "src", "distribution": pytorch},
+        {"command": "python hvd.py", "code": "src", "distribution": mpi},
+        {"command": "python mpi.py", "code": "src", "distribution": PyTorchDistribution()},
         {"command": "torchrun x", "distribution": RayDistribution()},
         {
             "command": "python train.py --deepspeed_config ds.json",

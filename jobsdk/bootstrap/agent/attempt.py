@@ -9,13 +9,13 @@ from .. import distributions, launchers
 from ..control.channel import Message
 from ..coordinator.blame import hold_s
 from ..failures import tracebacks
-from ..hangs.watch import Whereabouts
+from ..hangs.watch import HANG_WARNING_S, Whereabouts
 from ..spec import exit_codes, mlflow_store, paths
 from ..spec import ranks as ranks_
 from ..system import processes
 from .children import Child, Children
 from .facts import facts_of
-from .membership import Membership
+from .membership import INVENTORY_AFTER_S, Membership
 from .starter import RankStarter
 from .stopping import Stopping
 
@@ -97,6 +97,9 @@ class NodeAttempt:
             self.hear_cluster("join")
         if self._plan["hang_timeout_s"]:
             self._whereabouts.watch(self._plan["hang_timeout_s"], self._logs)
+        elif member.distribution.world_size() > 1:
+            self._whereabouts.watch(self._plan.get("hang_warning_s", HANG_WARNING_S), self._logs)
+        member.loop.later(INVENTORY_AFTER_S, member.tell_inventory)
         self._stopping.check()
 
     def hear_cluster(self, what: str) -> None:
@@ -246,6 +249,7 @@ class NodeAttempt:
     def _is_quiet(self) -> None:
         if self._launcher.is_direct:  # else ranks of this node may still be started from another one
             mlflow_store.tidy(self._member.node.run_dir, self._member.ranks())
+        self._member.tell_inventory(is_last=True)
         self._member.send({"type": "quiet", "shells": self._shells_opened})
         self._quiet()
 

@@ -95,8 +95,21 @@ class Children:
             message.update(self._autopsy.before(failed_at, pid, child.log, code, signum))
             if "failed_before" in message:
                 message["failed_before"] += member.clock_offset()
+        elif not code:
+            library = self._lone_library(child.process.rank)
+            if library:
+                message["world_of_one"] = library
         member.send(message)
         return message if failed else None
+
+    def _lone_library(self, rank: int) -> str:
+        """The library that saw a world of one process in a rank; empty if none did."""
+        member = self._member
+        try:
+            with open(paths.world_of_one(member.node.run_dir, member.node.rank, rank, member.attempt or 0)) as file:
+                return file.read()
+        except OSError:
+            return ""
 
     def last_words(self, pid: Optional[int], log: str, code: int, signum: Optional[int]) -> RankEnd:
         """What a process wrote last, and what was measured of its death."""

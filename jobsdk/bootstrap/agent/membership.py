@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..spec.plan import Plan
     from ..spec.report import RankEnd
 
+#: Seconds from the start of the ranks to the look at what the node has.
+INVENTORY_AFTER_S = 0.5
+
 
 class Membership:
     """Joins the control port, and sends. `attempt` is the job's present start; None until node 0 has named it."""
@@ -35,6 +38,7 @@ class Membership:
         self.inherited = {key: value for key, value in os.environ.items() if key not in variables.PRIVATE}
         self.attempt: Optional[int] = None
         self.joined = False
+        self._has_told = False  # what this node has
         self.heartbeat: float = plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S)
 
     def connect(
@@ -81,6 +85,19 @@ class Membership:
 
     def warn(self, text: str) -> None:
         self.send({"type": "warning", "message": text})
+
+    def tell_inventory(self, *, is_last: bool = False) -> None:
+        """Tell node 0 what this node has, once; on node 0 when a rank has started a Python, or with `is_last` now."""
+        from . import inventory
+
+        found = None if self._has_told else inventory.of_node(self.node.run_dir, self.node.rank)
+        if found is None:
+            return
+        if not is_last and self.node.rank == 0 and found["python"] is None:
+            self.loop.later(INVENTORY_AFTER_S, self.tell_inventory)
+            return
+        self._has_told = True
+        self.send(found, of_any_attempt=True)
 
     def say(self, text: str) -> None:
         print("%s node %d: %s" % (time.strftime("%H:%M:%S"), self.node.rank, text), file=sys.stderr, flush=True)

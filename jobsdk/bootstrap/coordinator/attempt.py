@@ -22,6 +22,7 @@ class Attempt:
         self.failures: List[RankEnd] = []
         self.matched: Set[str] = set()  # the rules' patterns that were found in outputs of failed ranks
         self.idle: Dict[int, float] = {}  # nodes that have long seen nothing done, and until when that is believed
+        self.stands_still = False  # a warning has said so
         self.reason: Optional[str] = None  # why all are being stopped
         self.stopped_at = 0.0
         self.told_to_stop = False  # node 0, before the others
@@ -42,6 +43,11 @@ class Attempt:
         assert rank is not None
         self.ends[rank] = end
         return end
+
+    def lone_library(self) -> str:
+        """The library in which every rank saw a world of one process; empty if there is none, or only one rank."""
+        found = {end.get("world_of_one", "") for end in self.ends.values()} if len(self.ends) > 1 else set()
+        return found.pop() if len(found) == 1 else ""
 
     def living(self) -> Dict[int, ProcessLocation]:
         """Where the ranks run that have not ended."""

@@ -47,6 +47,17 @@ def never_joined(run_dir: str, node: int, code: Optional[int]) -> RankEnd:
     return unreported("never_started", "the bootstrap of node %d ended before it joined" % node, node, final=True)
 
 
+def standstill(plan: Plan, answer: Answer) -> str:
+    """A warning: nothing was done for long, in a job without a `hang_timeout`."""
+    from ..hangs import query, watch
+
+    where = ": " + "; ".join(query.grouped(answer)[:3])
+    text = (
+        "no rank has written output or used the processor for %g s%s. The job goes on. Fix: hang_timeout ends it then"
+    )
+    return text % (plan.get("hang_warning_s", watch.HANG_WARNING_S), where.rstrip(": "))
+
+
 def hang(plan: Plan, answer: Answer) -> RankEnd:
     """That nothing was done for too long, with where the ranks are."""
     from ..hangs import query

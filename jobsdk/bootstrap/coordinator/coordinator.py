@@ -216,10 +216,6 @@ class Coordinator:
         self._journal.failure(failure, self._judge.words(failure))
         self._loop.later(blame.hold_s(failure), lambda: self.stop("failure") if now is self.attempt else None)
 
-    def has_hung(self, answer: Answer) -> None:
-        if self._phase == RUNNING and self.attempt.goes_on:
-            self.fail(blame.hang(self._plan, answer))
-
     def _time_is_up(self) -> None:
         def stop(answer: Answer) -> None:
             if self.attempt.reason is None:
@@ -270,6 +266,9 @@ class Coordinator:
         if verdict.again is not None and verdict.outcome.cause is not None:
             self._start_again(verdict.outcome.cause, verdict.again)
             return
+        library = now.lone_library()
+        if library:
+            self._journal.warning(self._distribution.world_of_one(library))
         ending, ended = self._end(), time.time()
         report = self._judge.report(verdict, now, self._started_at or self._begun, ended)
         if verdict.outcome.status == "Preempted" and 0 in now.leaving and self._settings.judged:

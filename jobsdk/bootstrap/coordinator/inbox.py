@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from .. import distributions
 from ..control.channel import Message
 from ..control.server import Peer
 from .journal import Journal
+from .standstill import Standstill
 
 if TYPE_CHECKING:
     from typing import Callable, Optional, Protocol
 
     from ..hangs.query import Answer, Inquiries
     from ..launchers import Assembly
-    from ..spec.messages import Idle, Join, Plain, Quiet, RankSaid, RankStarted, Ready, StacksTaken, Start, Warned
+    from ..spec.messages import (
+        Idle,
+        Inventory,
+        Join,
+        Plain,
+        Quiet,
+        RankSaid,
+        RankStarted,
+        Ready,
+        StacksTaken,
+        Start,
+        Warned,
+    )
     from ..spec.plan import Plan
     from ..spec.report import RankEnd
     from .attempt import Attempt
@@ -41,7 +53,6 @@ if TYPE_CHECKING:
         def tell_to_stop(self) -> None: ...
         def node_is_quiet(self, node: int) -> None: ...
         def take_stacks(self, done: Callable[[Answer], None]) -> None: ...
-        def has_hung(self, answer: Answer) -> None: ...
         def cancel(self) -> None: ...
 
 
@@ -54,6 +65,7 @@ class Inbox:
         self._journal = journal
         self._is_judged = is_judged
         self._job = job
+        self._standstill = Standstill(plan, journal, job)
 
     def heard(self, peer: Peer, message: Message) -> None:
         if peer.refused:
@@ -80,6 +92,9 @@ class Inbox:
         if self._job.is_running:
             node = self._job.members.present[distributions.of(self._plan).node_of(peer.number)]
             peer.send(dict(self._job.told, cores=node["cores"], gpus=node["gpus"]))
+
+    def _on_inventory(self, peer: Peer, message: Inventory) -> None:
+        self._journal.inventory(peer.number, message)
 
     def _on_rank_started(self, peer: Peer, message: RankStarted) -> None:
         # A pid says nothing on another node, which may be a container with pids of its own.
@@ -122,12 +137,7 @@ class Inbox:
         self._job.fail(message)
 
     def _on_idle(self, peer: Peer, message: Idle) -> None:
-        """For how long a node's ranks have done nothing; nodes say it when it is long."""
-        now = time.monotonic()
-        self._job.attempt.idle[peer.number] = now + message["again"]
-        unended = [node for node in self._job.members.present if node not in self._job.attempt.quiet]
-        if self._job.is_running and all(self._job.attempt.idle.get(node, 0.0) >= now for node in unended):
-            self._job.take_stacks(self._job.has_hung)
+        self._standstill.heard(peer.number, message)
 
     def _on_stacks(self, peer: Peer, message: StacksTaken) -> None:
         self._job.inquiries.heard(peer.number, message)

@@ -8,7 +8,7 @@ from ..spec import events
 
 if TYPE_CHECKING:
     from ..failures.report import Outcome
-    from ..spec.messages import Join, RankSaid, RankStarted, Start
+    from ..spec.messages import Inventory, Join, RankSaid, RankStarted, Start
     from ..spec.report import Cause, RankEnd, RestartSummary, RunReport
     from .restarts import Decision
 
@@ -48,6 +48,10 @@ class Journal:
         """`stopped` is there where the rank was ended by the job itself."""
         stopped = {"stopped": True} if message.get("stopped") else {}
         self._note("rank_ended", **_chosen(message, "t", "node", "rank", "exit_code", "signal"), **stopped)
+
+    def inventory(self, node: int, message: Inventory) -> None:
+        """What a node has."""
+        self._note("inventory", node=node, **_chosen(message, *(key for key in message if key != "type")))
 
     def warning(self, text: str, node: Optional[int] = None) -> None:
         self._note("warning", **({} if node is None else {"node": node}), message=text)

@@ -33,6 +33,8 @@ class Distribution:
     has_cluster = False
     #: Whether launchers look for the other nodes by `ssh`.
     asks_for_shell = False
+    #: How the ranks become processes of one MPI world.
+    mpi_fix = "set the distribution's type to mpi"
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -140,6 +142,11 @@ class Distribution:
     def is_done(self, ends: Mapping[int, Mapping[str, Any]]) -> bool:
         """Whether the processes that have not ended are to be stopped. `ends` has the ranks that have."""
         return False
+
+    def world_of_one(self, library: str) -> str:
+        """A warning: by `library`, mpi4py or horovod, each rank saw itself alone."""
+        text = "%s saw a world of 1 process in each of the %d ranks, so every rank did the whole work alone. Fix: %s"
+        return text % (library, self.world_size(), self.mpi_fix)
 
     def spares_launcher(self, seconds_left: float) -> bool:
         """Whether a launcher gets no SIGTERM yet, so many seconds before its SIGKILL."""

@@ -14,6 +14,7 @@ class Mpi(Distribution):
     has_hostfile = True
     uses_mpi = True
     asks_for_shell = True
+    mpi_fix = "set the distribution's launcher to mpirun"
 
     def variables(self, process: ranks.Process, facts: Facts) -> Dict[str, str]:
         master = facts.addresses[0]

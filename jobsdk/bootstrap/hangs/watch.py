@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..spec.messages import ToNode0
     from .activity import Watch
 
+#: Seconds without output and work after which a job without a `hang_timeout` gets a warning: half of the time after
+#: which NCCL's own watchdog aborts (10 minutes in torch).
+HANG_WARNING_S = 300.0
 _MOST = 4 << 20  # characters of an answer; the control port takes 16 MiB
 
 Send = Callable[["ToNode0"], None]

@@ -109,13 +109,39 @@ class Shell(TypedDict, total=False):
     message: str
 
 
+class PythonFacts(TypedDict):
+    """The Python of the ranks."""
+
+    executable: str
+    version: str
+    #: the version of each installed package
+    packages: Dict[str, str]
+
+
+class Inventory(TypedDict, total=False):
+    """`inventory`: what a node has."""
+
+    type: str
+    #: kernel and its release
+    system: str
+    cores: int
+    #: bytes; None where it is not known
+    memory: Optional[int]
+    #: the model of each GPU
+    gpus: List[str]
+    #: the version of NVIDIA's driver; None without one
+    driver: Optional[str]
+    #: of node 0 only; None if no rank has started a Python
+    python: Optional[PythonFacts]
+
+
 class Plain(TypedDict):
     """A message without content: `cancel`, `clustered` and `facts` to node 0, `noted` from there."""
 
     type: str
 
 
-ToNode0 = Union[Join, Ready, RankSaid, RankStarted, RankEnd, Quiet, Warned, Idle, StacksTaken, Shell, Plain]
+ToNode0 = Union[Inventory, Join, Ready, RankSaid, RankStarted, RankEnd, Quiet, Warned, Idle, StacksTaken, Shell, Plain]
 
 # -- from node 0 -------------------------------------------------------------------------------------------------------
 

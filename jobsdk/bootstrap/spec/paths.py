@@ -98,6 +98,16 @@ def reports(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
     return "%s/reports-%d%s.log" % (node_logs(run_dir, node_rank), rank, _after(restart))
 
 
+def world_of_one(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
+    """Where a rank leaves the name of a library that saw a world of one process: see `hangs.armed.sitecustomize`."""
+    return reports(run_dir, node_rank, rank, restart) + ".alone"
+
+
+def python_note(run_dir: str, node_rank: int) -> str:
+    """Where the first Python of a node's ranks leaves its executable, version and sys.path, with NULs between."""
+    return node_logs(run_dir, node_rank) + "/python"
+
+
 def times(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:
     """When a rank's log was how long: see `log_clock`."""
     return "%s/times-%d%s.log" % (node_logs(run_dir, node_rank), rank, _after(restart))

@@ -151,6 +151,8 @@ class Plan(_Plan, total=False):
     preflight: Dict[str, Any]
     #: names of variables that are secret
     secrets: List[str]
+    #: seconds without output and work after which a job without `hang_timeout_s` gets a warning
+    hang_warning_s: float
     #: keys of the plan whose true content is in secrets.json while the run needs it
     sealed: List[str]
     #: values that nothing that is written may hold; only in the plan as the nodes read it

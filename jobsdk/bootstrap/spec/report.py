@@ -77,6 +77,8 @@ class RankEnd(_Classified, total=False):
     error: Optional[str]
     #: the last lines of the log
     last_lines: List[str]
+    #: the library (`mpi4py`, `horovod`) that saw a world of one process in this rank
+    world_of_one: str
     #: what the node measured of its death
     evidence: Evidence
     #: the patterns of `retry_on` and `never_retry_on` that the log matches

@@ -13,7 +13,7 @@ import pytest
 
 from jobsdk.bootstrap.hangs.activity import Watch
 from jobsdk.bootstrap.system import procfs
-from tests.bootstrap.runs import wait_for
+from tests.bootstrap.runs import PYTORCH, LocalRun, plan, wait_for
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 WAITING = ["sleep", "600"]
@@ -93,3 +93,26 @@ def test_a_process_that_has_ended_does_nothing(start: Start) -> None:
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: (one := procfs.stat(pid)) is None or one.state == "Z")
     assert watch.look(600.0, [pid, 1 << 30], []) == 600.0
+
+
+def test_a_job_without_a_limit_gets_one_warning_with_its_stacks_and_goes_on(tmp_path: Path) -> None:
+    script = tmp_path / "stand.py"
+    script.write_text(
+        "import os, sys, time\nwhile not os.path.exists(sys.argv[1]):\n    time.sleep(0.1)\ntime.sleep(1)\n"
+    )
+    go = tmp_path / "go"
+    run = LocalRun(tmp_path / "run", plan(f"{sys.executable} {script} {go}", nodes=1, hang_warning_s=0.5))
+    wait_for(lambda: run.events("warning"))
+    go.touch()
+    assert run.wait() == 0
+    (warning,) = run.events("warning")
+    assert warning["message"].startswith("no rank has written output or used the processor for 0.5 s: 2 ranks ")
+    assert "stand.py:3" in warning["message"]
+    assert warning["message"].endswith("The job goes on. Fix: hang_timeout ends it then")
+
+
+def test_one_process_may_stand_still(tmp_path: Path) -> None:
+    one = {**PYTORCH, "processes": 1}
+    run = LocalRun(tmp_path, plan("sleep 2", nodes=1, distribution=one, hang_warning_s=0.2))
+    assert run.wait() == 0
+    assert run.events("warning") == []

@@ -1,10 +1,11 @@
 """Each Python of a rank runs this while it starts: from then on it can be asked where it is.
 
 It answers one signal by writing the stacks of all its threads into a memory file of its own, where the bootstrap finds
-them (see stacks.py): inside a system call, while other code holds the GIL, in a deadlock. Nothing of this stays in
-sys.modules, and of sys.path only the last entry is ours; a `sitecustomize` of the user's own has its turn. PYTHONPATH
-keeps the folder, so that Pythons that this one starts are armed too; its forks are in any case. It runs on whatever
-Python a job has.
+them (see stacks.py): inside a system call, while other code holds the GIL, in a deadlock. It leaves two notes for the
+agent: which Python this is (see agent/inventory.py), and at the end an MPI or Horovod world of one process. Nothing of
+this stays in sys.modules, and of sys.path only the last entry is ours; a `sitecustomize` of the user's own has its
+turn. PYTHONPATH keeps the folder, so that Pythons that this one starts are armed too; its forks are in any case. It
+runs on whatever Python a job has.
 """
 
 import os
@@ -18,6 +19,41 @@ try:
     faulthandler.register(SIGRTMAX - 2, file=os.memfd_create("jobsdk-stacks"), all_threads=True, chain=False)
 except Exception:  # nosec B110 # the job is worth more than its stacks
     pass
+
+
+def _note_world(reports, modules):  # type: ignore[no-untyped-def]
+    """At the end: leave a file where MPI or Horovod saw one process only; the agent knows how many there are."""
+    try:
+        torch = modules.get("torch.distributed")
+        if torch is not None and torch.is_available() and torch.is_initialized():
+            return
+        for name in ("mpi4py.MPI", "horovod.torch", "horovod.tensorflow", "horovod.keras", "horovod.mxnet"):
+            module = modules.get(name)
+            if module is None:
+                continue
+            if name == "mpi4py.MPI":
+                is_alone = module.Is_initialized() and not module.Is_finalized() and module.COMM_WORLD.size == 1
+            else:
+                is_alone = module.is_initialized() and module.size() == 1
+            if is_alone:
+                with open(reports + ".alone", "w") as file:
+                    file.write(name.split(".")[0])
+                return
+    except Exception:  # nosec B110 # the job is worth more than a warning
+        pass
+
+
+_reports = os.environ.get("JOBSDK_REPORTS")
+if _reports:
+    import atexit
+
+    atexit.register(_note_world, _reports, sys.modules)
+    try:
+        _file = os.open(os.path.dirname(_reports) + "/python", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        os.write(_file, "\0".join([sys.executable, sys.version.split()[0], *sys.path]).encode(errors="replace"))
+        os.close(_file)
+    except OSError:
+        pass  # another one of this node was first
 
 # What jobsdk offers to scripts, for where it is not installed: site-packages come first.
 _folder = os.path.dirname(__file__)
