@@ -16,6 +16,7 @@ from jobsdk.cli.lazy import LazyGroup
         "explain": ("jobsdk.cli.submit:explain", "Show every process of a job before it runs."),
         "compile": ("jobsdk.cli.submit:compile_job", "Show what a compute would be given."),
         "show": ("jobsdk.cli.look:show", "Show a run."),
+        "diff": ("jobsdk.cli.look:diff", "Show what differs between two runs."),
         "list": ("jobsdk.cli.look:list_runs", "List runs, the newest first."),
         "stream": ("jobsdk.cli.look:stream", "Show what a run's ranks write, until its end."),
         "logs": ("jobsdk.cli.look:logs", "Show what a run's ranks have written."),

@@ -1,10 +1,13 @@
-"""`jobsdk job show | list | stream | logs | wait`: the verbs that look at runs."""
+"""`jobsdk job show | diff | list | stream | logs | wait`: the verbs that look at runs."""
 
 from __future__ import annotations
 
+import time
+from itertools import islice
+
 import click
 
-from jobsdk.cli.options import COMPUTES, Seconds, among, run_name
+from jobsdk.cli.options import COMPUTES, RUNS, Seconds, among, run_name
 from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
 from jobsdk.client.operations import JobOperations
@@ -17,8 +20,8 @@ _METRICS = 20  # that `job show` has room for
 @output_option()
 def show(name: str, form: str) -> None:
     """Show a run: its state, how it ended, where its outputs are, the last value of each metric."""
-    from jobsdk.cli.records import metric_records, run_record
-    from jobsdk.runs import left_out, tensorboard
+    from jobsdk.cli.records import metric_records, rank_records, run_record
+    from jobsdk.runs import left_out, provenance, silence, tensorboard
     from jobsdk.runs.metrics import Table
     from jobsdk.snapshot.listing import summary
 
@@ -26,7 +29,12 @@ def show(name: str, form: str) -> None:
     record = run_record(run)
     events = tensorboard.folders(run.folder)
     lacks = left_out.of_run(run.folder)
+    origin = provenance.of_run(run.folder)
     if form == "table":
+        told = {"command": origin.command, **origin.summary(), "last_output": silence.of_run(run.folder, time.time())}
+        told["inputs"] = "\n".join(f"{key} = {value}" for key, value in origin.inputs.items())
+        at = list(record).index("command")
+        record = {**dict(islice(record.items(), at)), **told, **dict(islice(record.items(), at + 1, None))}
         values = Table(run.metrics).last
         record["metrics"] = {key: f"{values[key]:.6g}" for key in list(values)[:_METRICS]}
         if len(values) > _METRICS:
@@ -39,11 +47,31 @@ def show(name: str, form: str) -> None:
             record["message"] = ""
             record["failure"] = card.of_run(run.folder)
     else:
+        record.update(origin.to_dict())
+        record["ranks"] = rank_records(run)
         record["metrics"] = metric_records(run.metrics)
         record["left_out"] = [{"path": one.path, "reason": one.reason} for one in lacks]
         record["tensorboard"] = events
         record["report"] = run.report or None
     show_record(record, form)
+
+
+@click.command()
+@click.argument("first", metavar="A", shell_complete=RUNS)
+@click.argument("second", metavar="B", shell_complete=RUNS)
+@output_option()
+def diff(first: str, second: str, form: str) -> None:
+    """Show what differs between two runs: job, code files, git, Python, packages, machines."""
+    from jobsdk.runs.comparison import compare
+
+    runs = [JobOperations().get(name) for name in (first, second)]
+    found = compare(*(run.folder for run in runs))
+    if form != "table":
+        show_data([one._asdict() for one in found], form)
+    elif found:
+        show_table(("PART", "WHAT", *(run.name for run in runs)), [[cell or "-" for cell in one] for one in found])
+    else:
+        say("nothing that jobsdk knows differs")
 
 
 @click.command()

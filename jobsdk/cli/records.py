@@ -45,6 +45,18 @@ def run_record(run: Run) -> dict[str, Any]:
     }
 
 
+def rank_records(run: Run) -> list[dict[str, object]]:
+    """Each rank: where it is, how it is or ended, and when it wrote last while it runs (seconds since 1970)."""
+    from jobsdk.runs.ranks import Ranks
+    from jobsdk.runs.silence import last_outputs
+
+    ranks = Ranks(run.folder.plan())
+    ranks.feed(run.folder.events())
+    states = ranks.states()
+    outputs = last_outputs(run.folder, states, run.folder.recorded_state().restarts)
+    return [{**state._asdict(), "last_output": outputs.get(state.rank)} for state in states]
+
+
 def metric_records(metrics: Mapping[str, list[Point]]) -> dict[str, list[dict[str, Any]]]:
     """All points of each metric; a value that JSON has no number for is a text."""
     return {

@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from jobsdk.client.operations import JobOperations
 from jobsdk.client.run import Run
+from jobsdk.runs import provenance
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.ranks import layout_text
 from jobsdk.ui.zipped import zipped
@@ -16,10 +17,12 @@ from jobsdk.ui.zipped import zipped
 def facts(folder: RunFolder) -> dict[str, Any]:
     """What does not change while it runs."""
     run = Run(folder)
-    names = ("name", "display_name", "description", "experiment_name", "compute", "command", "distribution", "nodes")
+    names = ("name", "display_name", "description", "experiment_name", "compute", "distribution", "nodes")
     found: dict[str, Any] = {name: getattr(run, name) for name in names}
     shape = {"processes": run.processes, "layout": layout_text(run.nodes, run.processes)}
-    return found | shape | {"tags": run.tags, "folder": str(folder.path)}
+    origin = provenance.of_run(folder)
+    ran = {"command": origin.command, **origin.summary()}
+    return found | shape | ran | {"tags": run.tags, "folder": str(folder.path)}
 
 
 def native(folder: RunFolder) -> dict[str, Any]:

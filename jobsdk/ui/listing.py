@@ -9,6 +9,7 @@ from typing import Any
 
 from jobsdk.compute.refreshing import refresh
 from jobsdk.home import runs_folder
+from jobsdk.runs import silence
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.history import History
 from jobsdk.runs.state import STATUSES, TERMINAL
@@ -40,7 +41,10 @@ class Listing:
         rows = History().list(**filters, archived=archived)
         self._ask(archived)
         fits = [row for row in rows if words in f"{row['name']} {row.get('display_name') or ''}".lower()]
-        runs = [{**{key: row.get(key) for key in _SHOWN}, "started": self._begun(row)} for row in fits[:_MOST]]
+        runs = [
+            {**{key: row.get(key) for key in _SHOWN}, "started": self._begun(row), "silence": _silence(row)}
+            for row in fits[:_MOST]
+        ]
         trouble = "; ".join(f"{name}: {why}" for name, why in self._trouble.items())
         return {"runs": runs, "is_all": len(fits) <= _MOST, "trouble": trouble}
 
@@ -68,3 +72,10 @@ class Listing:
         finally:
             self._due = time.monotonic() + (_AGAIN if self._trouble else _PAUSE)
             self._asking.release()
+
+
+def _silence(row: Mapping[str, Any]) -> str | None:
+    """When a run that goes on wrote last."""
+    if row["ended"] or row["status"] in TERMINAL:
+        return None
+    return silence.of_run(RunFolder(runs_folder() / row["name"]), time.time())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap.spec.text import duration_text
+from jobsdk.runs import provenance
 from jobsdk.runs.ranks import RankState, layout_text
 from jobsdk.views.grid import badge, grid
 from jobsdk.views.markup import Markup, card, facts, joined, tag
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from jobsdk.client.explain import Explanation
     from jobsdk.client.run import Run
     from jobsdk.job.command import CommandJob
+    from jobsdk.runs.provenance import Provenance
 
 _ROWS = 16  # processes that a table shows
 _CELLS = 256  # ranks that a card draws: who has more looks at the page
@@ -129,11 +131,13 @@ def of_run(run: Run, summary: dict[str, Any], states: Sequence[RankState], lines
         f"{layout_text(run.nodes, run.processes)} on {run.compute}",
         duration_text(until - begun if summary["is_over"] else int(until - begun)) if begun else None,
         f"restarted {restarts} time{'s' * (restarts != 1)}" if restarts else None,
+        f"last output {summary['silence']}" if summary["silence"] else None,
         summary["message"] if not summary["card"] else None,
     ]
     percent = None if summary["is_over"] else progress([*lines, *summary["bars"]])
     bar = tag("div", tag("div", style=f"width: {percent}%"), class_="bar") if percent is not None else None
     told = [line[:_WIDTH] for line in (*lines, *summary["bars"][-1:])]
+    origin = provenance.of_run(run.folder)
     counts = ", ".join(f"{count} {name}" for name, count in summary["counts"].items())
     return card(
         tag("div", tag("b", run.display_name), " ", badge(summary["status"])),
@@ -147,7 +151,19 @@ def of_run(run: Run, summary: dict[str, Any], states: Sequence[RankState], lines
         tag("pre", summary["card"], class_="card") if summary["card"] else None,
         tag("pre", "\n".join(told)) if told and not summary["card"] else None,
         tag("div", tag("b", "result: "), tag("code", result)) if result else None,
+        tag("details", tag("summary", tag("code", _short(origin.command))), facts(of_origin(run, origin))),
     )
+
+
+def of_origin(run: Run, origin: Provenance) -> dict[str, object]:
+    """What ran, as facts."""
+    told = origin.summary()
+    return {
+        **{name: told[name] for name in ("git", "submitted", "python", "machines")},
+        "inputs": _listed(origin.inputs),
+        "tags": ", ".join(f"{key}={value}" for key, value in run.tags.items()),
+        "description": run.description,
+    }
 
 
 def progress(lines: Sequence[str]) -> int | None:

@@ -15,16 +15,17 @@ from jobsdk.bootstrap.spec.text import duration_text
 from jobsdk.client.explain import Explanation
 from jobsdk.client.run import Run
 from jobsdk.planning.recognition import Mask, mask_of
-from jobsdk.runs import card, timeline
+from jobsdk.runs import card, provenance, timeline
 from jobsdk.runs.ranks import Ranks, RankState, counted, layout_text
 from jobsdk.runs.state import State
-from jobsdk.views import charts
+from jobsdk.views import cards, charts
 from jobsdk.views.grid import badge, grid
 from jobsdk.views.markup import STYLE, Markup, facts, joined, masked, tag, text
 from jobsdk.views.watched import last_line, last_lines
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
+    from jobsdk.runs.provenance import Provenance
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _LOGS = 40  # ranks whose logs are taken along
@@ -48,7 +49,7 @@ def document(run: Run) -> str:
 
 
 def _document(run: Run, mask: Mask | None) -> str:
-    plan, events = run.folder.plan(), run.folder.events()
+    plan, events, origin = run.folder.plan(), run.folder.events(), provenance.of_run(run.folder)
     ranks = Ranks(plan)
     ranks.feed(events)
     states = ranks.states()
@@ -59,7 +60,7 @@ def _document(run: Run, mask: Mask | None) -> str:
 
     metrics = run.metrics if mask else {}
     sections = [
-        _head(run, states),
+        _head(run, origin, states),
         _cause(run),
         _section("Ranks", grid(states, lambda state: last_line(log(state), mask) if mask else "")),
         _section("Where the time went", charts.timeline(timeline.of_run(run.folder))),
@@ -69,7 +70,7 @@ def _document(run: Run, mask: Mask | None) -> str:
         else None,
         _section("Warnings", _lines(event["message"] for event in events if event["event"] == "warning")),
         _section("Logs", *_logs(run, states, log, mask)) if mask else _section("Logs", tag("p", _LEFT_OUT)),
-        _section("The job", *_job(run, plan)),
+        _section("The job", *_job(run, plan), _packages(origin)),
     ]
     made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     foot = tag("p", f"made by jobsdk {__version__} at {made} on {os.uname().nodename}", class_="dim")
@@ -94,7 +95,7 @@ def _section(title: str, *content: Markup | None) -> Markup | None:
     return joined([tag("h2", title), *there]) if there else None
 
 
-def _head(run: Run, states: Sequence[RankState]) -> Markup:
+def _head(run: Run, origin: Provenance, states: Sequence[RankState]) -> Markup:
     state = run.state()
     values = {
         "message": state.message,
@@ -106,9 +107,8 @@ def _head(run: Run, states: Sequence[RankState]) -> Markup:
         "created": run.creation_context.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
         "restarts": state.restarts or None,
         "experiment": run.experiment_name,
-        "command": run.command,
-        "description": run.description,
-        "tags": ", ".join(f"{key}={value}" for key, value in run.tags.items()),
+        "command": origin.command,
+        **cards.of_origin(run, origin),
     }
     name = tag("p", run.name, class_="dim") if run.name != run.display_name else None
     return joined([tag("h1", run.display_name, " ", badge(state.status)), name, facts(values)])
@@ -144,6 +144,13 @@ def _logs(run: Run, states: Sequence[RankState], log: Callable[[RankState], str]
         yield tag("details", title, body, open=state.rank == cause.get("rank"))
     if len(order) > _LOGS:
         yield tag("p", f"and {len(order) - _LOGS} more ranks, whose logs are in {run.folder.logs}", class_="dim")
+
+
+def _packages(origin: Provenance) -> Markup | None:
+    if origin.python is None:
+        return None
+    lines = "\n".join(f"{name}=={version}" for name, version in origin.python.packages.items())
+    return tag("details", tag("summary", f"{len(origin.python.packages)} packages"), tag("pre", lines))
 
 
 def _job(run: Run, plan: Plan) -> Iterator[Markup]:

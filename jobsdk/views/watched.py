@@ -16,7 +16,7 @@ from jobsdk.bootstrap.spec import paths
 from jobsdk.client.run import Run
 from jobsdk.errors import ComputeError, RunNotFound
 from jobsdk.planning.recognition import Mask
-from jobsdk.runs import card, timeline
+from jobsdk.runs import card, silence, timeline
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.metrics import last
 from jobsdk.runs.ranks import Ranks, RankState, counted
@@ -117,11 +117,15 @@ class Watched:
                 "is_behind": self._log.is_behind,
                 "bars": [f"[{label(rank)}] {text}" for rank, text in bars],
                 "step": self._last_report(),
+                "silence": None if state.is_terminal else silence.text(self._last_outputs(states), time.time()),
                 "counts": counted(states),
                 "ranks": [[one.rank, one.node, one.state, one.exit_code] for one in states],
                 "card": card.of_run(self.folder) if report.get("cause") else "",
                 "culprit": (report.get("cause") or {}).get("rank"),
             }
+
+    def _last_outputs(self, states: list[RankState]) -> dict[int, float]:
+        return silence.last_outputs(self.folder, states, self._state.restarts)
 
     def _last_report(self) -> str:
         """`step 12: loss 0.5`, as rank 0 has reported it last."""
@@ -154,6 +158,7 @@ class Watched:
         return {
             **one._asdict(),
             "last": last_line(path),
+            "last_output": self._last_outputs([one]).get(number),
             "environment": {name: self._filled(value) for name, value in explained.environment.items()},
             "command": explained.command,
         }

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -420,3 +421,24 @@ def test_a_run_is_found_by_the_beginning_of_its_name_and_shown_line_by_line(jobs
     jobsdk("job", "create", "-f", "more.yml", "--name", "other", "--wait")
     assert jobsdk("job", "wait", "oth").code == 0
     assert "2 runs have names that begin with 'abc'" in jobsdk("job", "wait", "abc").err
+
+
+def test_show_says_what_ran_and_diff_what_differs(jobsdk: Jobsdk, work: Path) -> None:
+    for name, code in (("a", 0), ("b", 3)):
+        jobsdk("job", "create", "-f", "job.yml", "--wait", "--name", name, "--set", f"inputs.code={code}")
+    shown = jobsdk("job", "show", "a").out
+    assert re.search(r"^command +echo rank \$RANK; exit 0\ninputs +code = 0$", shown, re.MULTILINE)
+    record = json.loads(jobsdk("job", "show", "a", "-o", "json").out)
+    assert record["inputs"]["code"] == "0"
+    assert "${{" in record["command"]
+    assert "${{inputs" not in record["rendered_command"]
+    assert record["submitted_from"] == str(work)
+    assert [rank["state"] for rank in record["ranks"]] == ["completed", "completed"]
+    assert record["machines"][0]["cores"] >= 1
+    done = jobsdk("job", "diff", "a", "b")
+    assert done.out.splitlines()[1].split() == ["job", "inputs.code", "0", "3"]
+    assert json.loads(jobsdk("job", "diff", "a", "b", "-o", "json").out) == [
+        {"part": "job", "what": "inputs.code", "first": "0", "second": "3"}
+    ]
+    same = jobsdk("job", "diff", "a", "a")
+    assert (same.code, same.out, same.err) == (0, "", "nothing that jobsdk knows differs\n")

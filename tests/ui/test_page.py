@@ -66,7 +66,9 @@ def test_a_run_is_followed_to_its_failure(page: Page, tmp_path: Path) -> None:
     page.locator("#rank-3").click()
     expect(page.locator("#lines")).to_have_text("2 lines")
     expect(page.locator("#rank-3")).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("#hint")).to_have_text(re.compile(r"rank 3: running, .*host .*, pid \d+ · one more line"))
+    expect(page.locator("#hint")).to_have_text(
+        re.compile(r"rank 3: running, .*host .*, pid \d+, last output .* ago · one more line")
+    )
     page.locator("#stacks").click()
     expect(page.locator("#where pre").first).to_contain_text(re.compile(r"ranks? .*at work\.py:\d+"))
     expect(page.locator("#where pre").last).to_contain_text(re.compile(r"rank 3, pid \d+: python work\.py wait"))

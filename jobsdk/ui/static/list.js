@@ -11,13 +11,13 @@ function row(run) {
     const link = element("a", {href: "/runs/" + encodeURIComponent(run.name), title: run.name});
     const badge = element("span");
     const id = element("span", {className: "dim"});  // what commands want to be told
-    const rest = Array.from({length: 5}, () => element("td"));
+    const rest = Array.from({length: 6}, () => element("td"));
     known = {link, id, badge, rest, line: element("tr", {}, element("td", {}, link, id), element("td", {}, badge), ...rest)};
     rows.set(run.name, known);
   }
   const created = run.created ? new Date(run.created * 1000).toLocaleString() : "";
   const took = run.started ? seconds((run.ended || Date.now() / 1000) - run.started) : "";
-  const texts = [run.experiment || "", run.compute || "", run.processes || "", created, took];
+  const texts = [run.experiment || "", run.compute || "", run.processes || "", created, took, run.silence || ""];
   const title = run.display_name || run.name;
   for (const [cell, text] of [[known.link, title], [known.id, title === run.name ? "" : run.name], ...known.rest.map((cell, at) => [cell, texts[at]])])
     if (cell.textContent !== String(text)) cell.textContent = text;

@@ -109,7 +109,8 @@ export class Page {
     document.title = `${all.display_name} - jobsdk`;
     $("title").textContent = all.display_name;
     const layout = `${all.layout}, ${all.distribution || "no distribution"}`;
-    $("facts").textContent = [all.name !== all.display_name && all.name, all.compute, layout, all.experiment_name, all.command].filter(Boolean).join(" · ");
+    $("facts").textContent = [all.name !== all.display_name && all.name, all.compute, layout, all.experiment_name, all.git && "git " + all.git,
+                               ...Object.entries(all.tags).map(([key, value]) => `${key}=${value}`), all.command].filter(Boolean).join(" · ");
     this.take(all);
     if (all.is_over && !all.is_behind) return;
     this.follow();
@@ -168,7 +169,7 @@ export class Page {
     const now = this.now, until = now.ended || Date.now() / 1000 + this.skew;
     const took = seconds(until - now.started);
     const parts = [!now.card && now.message, now.started && (now.is_over ? `ran for ${took}` : `${took} since the ranks began`),
-                   now.step, now.restarts && "restarted " + counted(now.restarts, "time")];
+                   now.silence && "last output " + now.silence, now.step, now.restarts && "restarted " + counted(now.restarts, "time")];
     const text = parts.filter(Boolean).join(" · ");
     if ($("message").textContent !== text) $("message").textContent = text;
   }
@@ -215,7 +216,8 @@ export class Page {
       const one = await ask(`${this.api}/ranks/${rank}`);
       if (this.hinted !== rank) return;
       const words = [`rank ${rank}: ${one.state}`, one.role !== "worker" && one.role, one.host && "host " + one.host, one.pid && "pid " + one.pid,
-                     one.exit_code != null && "exit code " + one.exit_code].filter(Boolean).join(", ");
+                     one.exit_code != null && "exit code " + one.exit_code,
+                     one.last_output && `last output ${seconds(Date.now() / 1000 + this.skew - one.last_output)} ago`].filter(Boolean).join(", ");
       $("hint").textContent = one.last ? `${words} · ${one.last}` : words;
     } catch (error) { complain("action", error); }
   }

@@ -21,7 +21,18 @@ except Exception:  # nosec B110 # the job is worth more than its stacks
     pass
 
 
-def _note_world(reports, modules):  # type: ignore[no-untyped-def]
+def _leave(path, text):  # type: ignore[no-untyped-def]
+    """Write a new file, with the rights of its folder."""
+    try:
+        mode = os.stat(os.path.dirname(path)).st_mode & 0o666
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        os.write(file, text.encode(errors="replace"))
+        os.close(file)
+    except OSError:
+        pass  # another one of this node was first; a full disk
+
+
+def _note_world(reports, modules, leave):  # type: ignore[no-untyped-def]
     """At the end: leave a file where MPI or Horovod saw one process only; the agent knows how many there are."""
     try:
         torch = modules.get("torch.distributed")
@@ -36,8 +47,7 @@ def _note_world(reports, modules):  # type: ignore[no-untyped-def]
             else:
                 is_alone = module.is_initialized() and module.size() == 1
             if is_alone:
-                with open(reports + ".alone", "w") as file:
-                    file.write(name.split(".")[0])
+                leave(reports + ".alone", name.split(".")[0])
                 return
     except Exception:  # nosec B110 # the job is worth more than a warning
         pass
@@ -47,13 +57,9 @@ _reports = os.environ.get("JOBSDK_REPORTS")
 if _reports:
     import atexit
 
-    atexit.register(_note_world, _reports, sys.modules)
-    try:
-        _file = os.open(os.path.dirname(_reports) + "/python", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        os.write(_file, "\0".join([sys.executable, sys.version.split()[0], *sys.path]).encode(errors="replace"))
-        os.close(_file)
-    except OSError:
-        pass  # another one of this node was first
+    atexit.register(_note_world, _reports, sys.modules, _leave)
+    _python = "\0".join([sys.executable, sys.version.split()[0], *sys.path])
+    _leave(os.path.dirname(_reports) + "/python", _python)  # type: ignore[no-untyped-call]
 
 # What jobsdk offers to scripts, for where it is not installed: site-packages come first.
 _folder = os.path.dirname(__file__)
