@@ -34,6 +34,7 @@ LAYERS = """
     compute
     planning
     runs
+    installation
     snapshot
     job
     home

@@ -15,9 +15,9 @@ USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        from jobsdk import __version__
+        from jobsdk.installation import version_text
 
-        click.echo(f"jobsdk {__version__}")
+        click.echo(version_text())
         context.exit()
 
 
@@ -36,7 +36,14 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
         "completion": ("jobsdk.cli.completion:completion", "Print the completion script of a shell."),
     },
 )
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_version,
+    help="Show the version, its commit, and which extras are installed.",
+)
 def cli() -> None:
     """One job description that runs on this machine and on clusters."""
 

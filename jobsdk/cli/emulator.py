@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobsdk.errors import JobsdkError
+from jobsdk.installation import install_command
 
 if TYPE_CHECKING:
     from jobsdk.emulator.process import Running
 
-_INSTALL = "pip install 'jobsdk[emulator]'"
 _WORKSPACE = ("--subscription-id", "--resource-group", "--workspace-name")
 _FAULT = {"method": "PUT", "path": "/jobs/", "status": 429}
 
@@ -282,4 +282,5 @@ def _check_extra() -> None:
         except ModuleNotFoundError:
             found = None
         if found is None:
-            raise JobsdkError(f"azure-emulator needs {module}, which is not installed. Fix: {_INSTALL}")
+            fix = install_command("emulator")
+            raise JobsdkError(f"azure-emulator needs {module}, which is not installed. Fix: {fix}")

@@ -17,11 +17,12 @@ def ui(port: int, opens: bool) -> None:
     The page listens on 127.0.0.1 only, and its address holds a token: keep it to yourself.
     """
     from jobsdk.errors import JobsdkError
+    from jobsdk.installation import install_command
 
     try:
         from jobsdk.ui.serving import serve
     except ImportError as error:
-        raise JobsdkError(f"the page cannot be shown: {error}. Fix: pip install 'jobsdk[ui]'") from None
+        raise JobsdkError(f"the page cannot be shown: {error}. Fix: {install_command('ui')}") from None
 
     def open_browser(address: str) -> None:
         import threading

@@ -245,8 +245,10 @@ def type_of(name: str, file: Path | None = None) -> type[Compute]:
         try:
             found: type[Compute] = getattr(importlib.import_module(module), attribute)
         except ImportError as error:  # of the engine's own library
-            extra = _EXTRAS.get(name, name)
-            text = f"the compute type {name} cannot be used here: {error}. Fix: pip install 'jobsdk[{extra}]'"
+            from jobsdk.installation import install_command
+
+            fix = install_command(_EXTRAS.get(name, name))
+            text = f"the compute type {name} cannot be used here: {error}. Fix: {fix}"
             raise ComputeError(text) from error
         return found
     from importlib.metadata import entry_points

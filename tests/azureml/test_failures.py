@@ -11,6 +11,7 @@ from azure.core import exceptions as core
 from azure.identity import CredentialUnavailableError
 
 from jobsdk.compute.azureml.failures import AzureError, explained, scrubbed, told
+from jobsdk.installation import install_command
 
 ARM = "https://management.azure.com/subscriptions/s/resourceGroups/g/providers/Microsoft.MachineLearningServices"
 BLOB = "https://account.blob.core.windows.net/container/LocalUpload/x?sv=2026&se=2026-01-01&sig=SECRETSIGNATURE%3D"
@@ -152,7 +153,7 @@ CASES: list[tuple[Exception, str, list[str]]] = [
     ),
     (core.ServiceResponseError("('Connection aborted.', ConnectionResetError(104))"), "network", ["was lost"]),
     (core.ServiceResponseTimeoutError("Read timed out."), "network", ["did not answer in time"]),
-    (ModuleNotFoundError("No module named 'azure'", name="azure"), "missing", ["pip install 'jobsdk[azure]'"]),
+    (ModuleNotFoundError("No module named 'azure'", name="azure"), "missing", [install_command("azure")]),
 ]
 
 

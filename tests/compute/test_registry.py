@@ -7,6 +7,7 @@ import pytest
 
 from jobsdk import compute as computes
 from jobsdk.errors import ComputeError
+from jobsdk.installation import install_command
 
 
 def project(text: str) -> Path:
@@ -133,7 +134,7 @@ def test_a_built_in_type_whose_engine_is_missing_says_what_to_install(monkeypatc
     with pytest.raises(ComputeError) as caught:
         computes.resolve("a")
     assert str(caught.value).startswith("the compute type kubernetes cannot be used here: ")
-    assert str(caught.value).endswith("Fix: pip install 'jobsdk[kubernetes]'")
+    assert str(caught.value).endswith(f"Fix: {install_command('kubernetes')}")
     assert computes.resolve("local").name == "local"
 
 

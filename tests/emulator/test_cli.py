@@ -17,6 +17,7 @@ import pytest
 from jobsdk.cli.emulator import emulator
 from jobsdk.emulator.process import read, started
 from jobsdk.errors import JobsdkError
+from jobsdk.installation import install_command
 from tests.bootstrap.runs import wait_for
 from tests.emulator.emulated import azurite, emulated, processes_with
 
@@ -203,5 +204,5 @@ def test_a_missing_part_of_the_extra_is_named(module: str, monkeypatch: pytest.M
         with pytest.raises(JobsdkError) as error:
             emulator.main(arguments, standalone_mode=False)
         assert str(error.value) == (
-            f"azure-emulator needs {module}, which is not installed. Fix: pip install 'jobsdk[emulator]'"
+            f"azure-emulator needs {module}, which is not installed. Fix: {install_command('emulator')}"
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jobsdk.compute.azureml import body_data, own
 from jobsdk.errors import JobsdkError, ValidationError
 from jobsdk.findings import Report, show
+from jobsdk.installation import install_command
 from jobsdk.job import durations, machines, workers
 from jobsdk.job.environment import is_file
 from jobsdk.job.io import Input, Output
@@ -124,7 +125,7 @@ def _azure() -> tuple[Any, Any]:
         from azure.ai import ml
         from azure.ai.ml import entities
     except ImportError as error:
-        raise JobsdkError(f"azure-ai-ml cannot be used: {error}. Fix: pip install 'jobsdk[azure]'") from None
+        raise JobsdkError(f"azure-ai-ml cannot be used: {error}. Fix: {install_command('azure')}") from None
     return ml, entities
 
 

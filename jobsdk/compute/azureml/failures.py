@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from jobsdk.errors import ComputeError, JobsdkError
+from jobsdk.installation import install_command
 
 LIMIT = 400  # characters of a message
-_INSTALL = "pip install 'jobsdk[azure]'"
 _LOGIN = "az login"
 _VARIABLES = "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 
@@ -103,8 +103,9 @@ def explained(error: BaseException) -> Failure | None:
     """What an exception means; None for one that has nothing to do with Azure."""
     if isinstance(error, ImportError):
         library = (error.name or "azure").partition(".")[0]
-        return Failure("missing", f"the library {error.name or 'azure'} is missing", _INSTALL) if library in (
-            "azure", "msal", "marshmallow", "jwt") else None  # fmt: skip
+        if library not in ("azure", "msal", "marshmallow", "jwt"):
+            return None
+        return Failure("missing", f"the library {error.name or 'azure'} is missing", install_command("azure"))
     chain = list(_chain(error))
     for one in chain:
         found = _of(one)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.errors import ComputeError
+from jobsdk.installation import install_command
 
 if TYPE_CHECKING:
     import httpx2
@@ -63,7 +64,7 @@ class Api:
             from lightkube.config.client_adapter import Client, ConnectionParams
             from lightkube.core.exceptions import ConfigError
         except ImportError as error:
-            raise ComputeError(f"{error}. Fix: pip install 'jobsdk[kubernetes]'") from None
+            raise ComputeError(f"{error}. Fix: {install_command('kubernetes')}") from None
         self._error: type[Exception] = httpx2.HTTPError
         try:
             config = _configuration(context)

@@ -12,6 +12,7 @@ from jobsdk.compute.hosts.host import Host
 from jobsdk.compute.kubernetes.objects import CODE_FILE, CODE_HASH, CODE_PLACE
 from jobsdk.compute.shipping import packing
 from jobsdk.errors import ComputeError
+from jobsdk.installation import install_command
 from jobsdk.snapshot import copy
 from jobsdk.snapshot.listing import scan
 
@@ -76,7 +77,7 @@ def _to_url(source: Path, fingerprint: str, urls: Mapping[str, str]) -> tuple[st
     try:
         import fsspec  # type: ignore[import-untyped]
     except ImportError:
-        raise ComputeError("code_url needs fsspec. Fix: pip install 'jobsdk[kubernetes]'") from None
+        raise ComputeError(f"code_url needs fsspec. Fix: {install_command('kubernetes')}") from None
     name = f"{fingerprint.replace(':', '-')}.tar.gz"
     try:
         system, folder = fsspec.core.url_to_fs(urls["upload"])

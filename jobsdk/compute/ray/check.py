@@ -12,6 +12,7 @@ from jobsdk.compute.base import Check
 from jobsdk.compute.ray import errors as ray_errors
 from jobsdk.compute.ray import placing as ray_placing
 from jobsdk.errors import ComputeError
+from jobsdk.installation import install_command
 
 if TYPE_CHECKING:
     from jobsdk.compute.ray.jobs import Jobs
@@ -39,7 +40,7 @@ def check(cluster: Cluster) -> list[Check]:
     try:
         import ray
     except ImportError:
-        return [Check("ray", False, "is not installed here", "pip install 'jobsdk[ray]'")]
+        return [Check("ray", False, "is not installed here", install_command("ray"))]
     here = f"{ray.__version__}, Python {sys.version.split()[0]}"
     if cluster.address is None and not cluster.has_session:
         return [Check("Ray here", True, f"{here}; each run gets a Ray of its own on this machine")]

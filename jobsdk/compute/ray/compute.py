@@ -22,6 +22,7 @@ from jobsdk.compute.ray import settings as ray_settings
 from jobsdk.compute.settings import meanings
 from jobsdk.errors import ComputeError
 from jobsdk.findings import Finding, show
+from jobsdk.installation import install_command
 from jobsdk.job import durations
 from jobsdk.runs.folder import RunFolder
 
@@ -150,7 +151,7 @@ class RayCompute(EngineCompute):
 
     def prepare(self, spec: Spec, warn: Warn) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise ComputeError(f"the compute {self.name} needs Ray here. Fix: pip install 'jobsdk[ray]'")
+            raise ComputeError(f"the compute {self.name} needs Ray here. Fix: {install_command('ray')}")
         if self.is_submitting:
             self.jobs().version()
         elif not self.has_session():

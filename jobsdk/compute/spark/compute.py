@@ -20,6 +20,7 @@ from jobsdk.compute.spark import rules as spark_rules
 from jobsdk.compute.spark import settings as spark_settings
 from jobsdk.errors import ComputeError
 from jobsdk.findings import Finding
+from jobsdk.installation import install_command
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
@@ -83,7 +84,7 @@ class SparkCompute(EngineCompute):
 
     def prepare(self, spec: Spec, warn: Warn) -> None:
         if importlib.util.find_spec("pyspark") is None:
-            raise ComputeError(f"the compute {self.name} needs Spark here. Fix: pip install 'jobsdk[spark]'")
+            raise ComputeError(f"the compute {self.name} needs Spark here. Fix: {install_command('spark')}")
         if not self.has_session() and not isinstance(spec["session"], dict):
             raise ComputeError(
                 f"the compute {self.name} names no cluster, and this process has no Spark session open. Fix: set its "

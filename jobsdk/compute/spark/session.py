@@ -13,6 +13,7 @@ from jobsdk.bootstrap.spec.secrets import is_secret
 from jobsdk.compute.engine import reaching
 from jobsdk.compute.spark import errors as spark_errors
 from jobsdk.errors import ComputeError
+from jobsdk.installation import install_command
 
 
 def open_context(settings: Mapping[str, Any]) -> Any:
@@ -45,7 +46,7 @@ def made_context(settings: Mapping[str, Any], conf: Mapping[str, str]) -> Iterat
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise ComputeError(f"Spark cannot be used here: {error}. Fix: pip install 'jobsdk[spark]'") from None
+        raise ComputeError(f"Spark cannot be used here: {error}. Fix: {install_command('spark')}") from None
     builder = SparkSession.builder.master(master)
     for name, value in conf.items():
         builder = builder.config(name, value)
