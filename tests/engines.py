@@ -80,6 +80,13 @@ _CONTAINERS = "podman runc netavark aardvark-dns catatonit iptables"
 _SLURM = ("sbatch", "slurmctld", "slurmd", "scontrol", "scancel", "squeue", "sacct", "sinfo", "munged")
 
 ENGINES = {
+    "btrfs": Engine(
+        "btrfs, a file system whose files can share blocks",
+        ["mkfs.btrfs"],
+        [("mkfs.btrfs", "btrfs-progs")],
+        lambda: "" if "btrfs" in Path("/proc/filesystems").read_text() else "btrfs in the kernel",
+        needs_root=True,
+    ),
     "azurite": Engine(
         "Azurite, the blob store of the Azure ML emulator, with Node.js that runs it",
         ["node", "npm"],

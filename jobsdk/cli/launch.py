@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,9 @@ from jobsdk.cli.output import warn
 
 if TYPE_CHECKING:
     from jobsdk.client.run import Run
+
+#: Processes for each core of this machine that are started without a question.
+_MANY = 32
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "token_normalize_func": habits.spelled})
@@ -89,6 +93,7 @@ def run(
         context.fail(f"--node-rank: {habits.answer('--node-rank')}.")
     if isinstance(processes, str):
         processes = _counted(context, processes, compute)
+    _ask_if_many(nodes * (processes or 1), compute)
     variables = dict(_variable(context, one) for one in env)
     if master_port is not None:
         variables["MASTER_PORT"] = str(master_port)
@@ -159,6 +164,19 @@ def _counted(context: click.Context, word: str, compute: str | None) -> int:
     if not isinstance(chosen, LocalCompute):
         context.fail(f"--processes {word} counts this machine's, not those of {chosen.name}. Fix: --processes 8")
     return habits.processes_here(word, os.environ)
+
+
+def _ask_if_many(processes: int, compute: str | None) -> None:
+    """Far more processes than this machine can run at once are most often a slip of the hand: ask on a terminal."""
+    from jobsdk.bootstrap.system.processes import cores
+
+    if compute not in (None, "local") or processes <= _MANY * cores():
+        return
+    text = f"{processes} processes on {cores()} cores"
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm(f"Start {text}?", abort=True, err=True)
+    else:
+        warn(text)
 
 
 def _start_ahead() -> str:

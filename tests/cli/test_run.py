@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobsdk import MLClient
+from jobsdk.bootstrap.system.processes import cores
 
 from .conftest import ARGV, Jobsdk
 
@@ -152,6 +153,25 @@ def test_colours_are_on_a_terminal_only(no_colour: bool) -> None:
     prefix = b"[rank 0]" if no_colour else b"\x1b[36m[rank 0]\x1b[0m"
     # Of a run that takes long a line says meanwhile how it is, and is wiped out again.
     assert re.sub(rb"[^\n]*\r *\r", b"", shown.replace(b"\r\n", b"\n")) == prefix + b" hello\n"
+
+
+@pytest.mark.parametrize(("answer", "code", "shown"), [(b"n\n", 130, b""), (b"y\n", 0, b"hello")])
+def test_far_more_processes_than_cores_are_asked_for_once(answer: bytes, code: int, shown: bytes) -> None:
+    ours, theirs = pty.openpty()
+    many = str(33 * cores())
+    words = [*ARGV, "run", "-n", many, "--", "sh", "-c", "[ $RANK != 0 ] || echo hello"]
+    process = subprocess.Popen(words, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE)
+    os.close(theirs)
+    asked = b""
+    while b"?" not in asked:
+        asked += os.read(ours, 4096)
+    assert f"Start {many} processes on {cores()} cores?".encode() in asked
+    os.write(ours, answer)
+    assert process.stdout is not None
+    assert shown in process.stdout.read()
+    assert process.wait(200) == code
+    process.stdout.close()
+    os.close(ours)
 
 
 @pytest.fixture(params=["", "1"])

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -331,6 +332,42 @@ def test_a_file_that_cannot_be_read_is_named_and_no_half_copy_stays(tmp_path: Pa
     with pytest.raises(JobsdkError, match=r"cannot copy /proc/\d+/mem to .*/copy/wrong: Input/output error"):
         take(code, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+@pytest.fixture
+def btrfs(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of its own whose files can share blocks."""
+    disk, folder = tmp_path / "disk", tmp_path / "btrfs"
+    with open(disk, "wb") as file:
+        file.truncate(256 << 20)
+    folder.mkdir()
+    subprocess.run(["mkfs.btrfs", "-q", str(disk)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(disk), str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def shared_bytes(folder: Path) -> int:
+    """The bytes of a folder that share their blocks with other files."""
+    done = subprocess.run(["btrfs", "filesystem", "du", "--raw", "-s", str(folder)], capture_output=True, check=True)
+    total, exclusive, *_ = done.stdout.decode().splitlines()[-1].split()
+    return int(total) - int(exclusive)
+
+
+@pytest.mark.engine("btrfs")
+def test_copies_of_equal_code_share_their_blocks_and_writing_to_one_changes_no_other(btrfs: Path) -> None:
+    code = write(btrfs, {"big.bin": os.urandom(8 << 20), "train.py": "print(1)"})
+    os.sync()
+    first = take(code, btrfs / "first")
+    second = take(code, btrfs / "second")
+    assert first.hash == second.hash == fingerprint(code)
+    os.sync()
+    assert shared_bytes(btrfs / "second") >= 8 << 20
+    with open(btrfs / "first/big.bin", "r+b") as file:
+        file.write(b"changed")
+    kept = (code / "big.bin").read_bytes()
+    assert (btrfs / "second/big.bin").read_bytes() == kept
+    assert (btrfs / "first/big.bin").read_bytes() == b"changed" + kept[7:]
 
 
 @contextmanager
