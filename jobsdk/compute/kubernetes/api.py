@@ -25,6 +25,7 @@ Object = dict[str, Any]
 KINDS = {
     "ConfigMap": ("api/v1", "configmaps"),
     "Event": ("api/v1", "events"),
+    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
     "Job": ("apis/batch/v1", "jobs"),
     "JobSet": ("apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
     "Pod": ("api/v1", "pods"),
@@ -38,12 +39,13 @@ _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 class Refused(ComputeError):
-    """The server answered with an error. `code` is its HTTP status, `reason` its word for it."""
+    """The server answered with an error: its HTTP status (`code`), its `reason` and its own `words`."""
 
-    def __init__(self, message: str, code: int, reason: str = "") -> None:
+    def __init__(self, message: str, code: int, reason: str = "", words: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
+        self.words = words
 
 
 class KubeTarget(NamedTuple):
@@ -90,6 +92,10 @@ class Api:
 
     def create(self, one: Object) -> Object:
         return self._json("POST", self._path(one["kind"]), one, parameters=_STRICT)
+
+    def dry_run(self, one: Object) -> None:
+        """Have an object judged as if it were created: its schema, quotas, policies, webhooks. Raises Refused."""
+        self._json("POST", self._path(one["kind"]), one, parameters={**_STRICT, "dryRun": "All"})
 
     def merge(self, kind: str, name: str, patch: Object) -> Object:
         """Change an object by a JSON merge patch."""
@@ -228,7 +234,7 @@ class Api:
         }.get(code, "")
         fix = f". Fix: {fix}" if fix else ""
         kind = Gone if code == 404 else Refused
-        raise kind(f"the Kubernetes API answers {code}: {words}{fix}", code, reason)
+        raise kind(f"the Kubernetes API answers {code}: {words}{fix}", code, reason, words)
 
 
 class Gone(Refused):

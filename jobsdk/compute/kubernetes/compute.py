@@ -33,22 +33,6 @@ if TYPE_CHECKING:
     from jobsdk.job.workers import Layout, NodeCapacity
     from jobsdk.planning.placement import Placement
 
-#: What submitting needs: (verb, resource, group, subresource).
-_RIGHTS = (
-    ("create", "jobs", "batch", ""),
-    ("patch", "jobs", "batch", ""),
-    ("get", "jobs", "batch", ""),
-    ("delete", "jobs", "batch", ""),
-    ("create", "configmaps", "", ""),
-    ("get", "configmaps", "", ""),
-    ("create", "secrets", "", ""),
-    ("delete", "secrets", "", ""),
-    ("create", "services", "", ""),
-    ("list", "pods", "", ""),
-    ("get", "pods", "", "log"),
-)
-
-
 _SUPPORTED = (("resources", "shm_size"), ("resources", "properties", "kubernetes"))
 
 
@@ -135,7 +119,11 @@ class KubernetesCompute(Compute):
     # -- running ---------------------------------------------------------------------------------------------------
 
     def prepare(self, spec: Spec, warn: Warn) -> None:
-        self._api(spec).version()
+        from jobsdk.compute.kubernetes import admission
+
+        api = self._api(spec)
+        api.version()
+        admission.check(api, spec["objects"][-1])
 
     def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
         """Create the Job suspended, then what it needs, owned by it, then let it start: if anything goes wrong on the
@@ -229,33 +217,9 @@ class KubernetesCompute(Compute):
     # -- checking --------------------------------------------------------------------------------------------------
 
     def check(self) -> list[Check]:
-        try:
-            api = self._api(self.settings)
-            version = api.version()
-        except ComputeError as error:
-            message, _, fix = str(error).partition(". Fix: ")
-            return [Check("API server", False, message, fix)]
-        found = [Check("API server", True, f"{api.server}, {version}")]
-        namespace = api.place.namespace
-        try:
-            if not api.has_namespace():
-                fix = "set the compute's namespace, or have an administrator make it"
-                return [*found, Check(f"namespace {namespace}", False, "there is no such namespace", fix)]
-        except ComputeError as error:
-            return [*found, Check(f"namespace {namespace}", False, *str(error).split(". Fix: ", 1))]
-        rights = [
-            (verb, "jobsets", "jobset.x-k8s.io", "") if resource == "jobs" and self.settings.get("jobset") else right
-            for right in _RIGHTS
-            for verb, resource, *_ in [right]
-        ]
-        missing = [
-            f"{verb} {resource}{'/' + sub if sub else ''}"
-            for verb, resource, group, sub in rights
-            if not api.may(verb, resource, group, sub)
-        ]
-        fix = "have an administrator grant the role in docs/kubernetes.md" if missing else ""
-        said = f"may not {', '.join(missing)}" if missing else "all that is needed"
-        return [*found, Check(f"rights in namespace {namespace}", not missing, said, fix)]
+        from jobsdk.compute.kubernetes import check
+
+        return check.run(self.settings)
 
     # -- what it cannot do -----------------------------------------------------------------------------------------
 

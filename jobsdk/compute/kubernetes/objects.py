@@ -163,12 +163,13 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         "env": _environment(settings, name, code),
         **_some(resources=_resources(plan, settings)),
         "volumeMounts": mounts,
-        # RDMA needs memory that stays where it is.
-        **_some(securityContext={"capabilities": {"add": ["IPC_LOCK"]}} if settings.get("rdma") else None),
+        "securityContext": _container_security(settings),
     }
     pod: Object = {
         "restartPolicy": "Never",
         "enableServiceLinks": False,
+        "automountServiceAccountToken": bool(settings.get("service_account_token")),
+        "securityContext": _pod_security(settings),
         "terminationGracePeriodSeconds": math.ceil(plan["grace_s"] + _LAST_WORDS_S),
         "containers": [container],
         "volumes": volumes,
@@ -186,6 +187,28 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         longest = plan["timeout_s"] + plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN_S
         pod["activeDeadlineSeconds"] = math.ceil(longest)
     return pod
+
+
+def _pod_security(settings: Settings) -> Object:
+    """As Kubernetes' Pod Security level `restricted` asks, but for the user: many images have no other than root.
+
+    Source: kubernetes.io/docs/concepts/security/pod-security-standards.
+    """
+    user = settings.get("run_as_user")
+    is_non_root = settings.get("run_as_non_root", True if user else None)
+    # Files on a volume belong to that group, so that a user who is not root can write them.
+    as_user = {"runAsUser": user, "runAsGroup": user, "fsGroup": user} if user is not None else {}
+    return {"seccompProfile": {"type": "RuntimeDefault"}, **as_user, **_some(runAsNonRoot=is_non_root)}
+
+
+def _container_security(settings: Settings) -> Object:
+    # RDMA needs memory that stays where it is.
+    needed = [*(["IPC_LOCK"] if settings.get("rdma") else []), *settings.get("capabilities", [])]
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], **_some(add=needed)},
+        **_some(readOnlyRootFilesystem=settings.get("read_only_root")),
+    }
 
 
 def _environment(settings: Settings, name: str, code: str | None) -> list[Object]:
@@ -240,6 +263,9 @@ def _volumes(settings: Settings, name: str, run: str) -> tuple[list[Object], lis
         size = quantity(settings["shm_size"])
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    if settings.get("read_only_root"):
+        volumes.append({"name": "tmp", "emptyDir": {}})
+        mounts.append({"name": "tmp", "mountPath": "/tmp"})  # nosec B108 # in the pod
     for number, given in enumerate(settings.get("volumes", [])):
         own = f"volume-{number}"
         volumes.append({"name": own, **_volume_source(given)})
@@ -312,7 +338,16 @@ def _patched(one: Object, settings: Settings) -> Object:
                 template.update(merged(template, patch))
             else:
                 template["spec"]["containers"][0] = merged(template["spec"]["containers"][0], patch)
+    if one["kind"] in ("Job", "JobSet"):
+        _allow_escalation(pod_template(one)["spec"]["containers"][0])
     return one
+
+
+def _allow_escalation(container: Object) -> None:
+    """The API refuses a container that is privileged, or has SYS_ADMIN, and must not escalate its privileges."""
+    security = container.get("securityContext") or {}
+    if security.get("privileged") or "SYS_ADMIN" in ((security.get("capabilities") or {}).get("add") or ()):
+        security.pop("allowPrivilegeEscalation", None)
 
 
 def pod_template(job: Object) -> Object:

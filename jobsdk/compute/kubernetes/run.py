@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jobsdk.compute.ends import EngineEnd, finish
-from jobsdk.compute.kubernetes.api import Api, Gone, Object
+from jobsdk.compute.kubernetes import admission
+from jobsdk.compute.kubernetes.api import Api, Gone, Object, Refused
 from jobsdk.compute.kubernetes.objects import CONTAINER, LABEL
 from jobsdk.compute.shipping.relayed import Mirror
 from jobsdk.errors import ComputeError
@@ -18,6 +19,7 @@ from jobsdk.runs.folder import RunFolder
 
 _STATE = "kubernetes-state.json"
 _INDEX = "batch.kubernetes.io/job-completion-index"
+_ASKED = 4  # waiting pods whose events are read in one look
 _AT_ONCE = 8  # logs that are read at the same time
 _ENOUGH = 16 << 20  # bytes of a log in one look
 _PATIENCE_S = 15.0  # seconds that the last lines of other nodes are waited for, after node 0 has said that all is over
@@ -114,6 +116,7 @@ class Look:
             map(Pod, self._api.list("Pod", labelSelector=f"{LABEL}={self._name}")), key=lambda pod: pod.created
         )
         self._tell_places(job, pods)
+        self._tell_refusals(job, pods)
         self._read_logs(pods)
         is_over = self._mirror.tell()
         if repr(self._state) != self._before:
@@ -136,6 +139,20 @@ class Look:
         if job is not None and job["spec"].get("suspend"):
             queue = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
             self._tell("queued", message=f"waits in the Kueue queue {queue}" if queue else "the Job is suspended")
+
+    def _tell_refusals(self, job: Object | None, pods: list[Pod]) -> None:
+        """Why pods are missing or do not start, as the controllers say it in events."""
+        wanted = 0 if job is None or job["spec"].get("suspend") else self._run.plan()["nodes"]
+        waiting = [pod.name for pod in pods if not pod.has_log and not pod.is_over and pod.waits_for() is None]
+        if _has_ended(job or {}) or self._state.get("no_events") or not (waiting or len(pods) < wanted):
+            return
+        owner = self._name if self._kind == "Job" else f"{self._name}-node-0"
+        names = {**({owner: "Job"} if len(pods) < wanted else {}), **dict.fromkeys(waiting[:_ASKED], "Pod")}
+        try:
+            for words in admission.waits(self._api, names):
+                self._tell("queued", message=words)
+        except Refused:  # not everybody may read events
+            self._state["no_events"] = True
 
     def _tell(self, event: str, **facts: Any) -> None:
         """Note an event, unless it was noted before."""

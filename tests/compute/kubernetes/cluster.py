@@ -194,7 +194,7 @@ class Cluster(ApiServer):
             "--network-alias", f"{spec['hostname']}.{spec['subdomain']}", "--log-driver", "k8s-file",
             "--log-opt", f"path={folder}/log", "--stop-timeout", "30",
         ]  # fmt: skip
-        argv += self._mounts(pod, container, folder)
+        argv += [*_security(spec, container), *self._mounts(pod, container, folder)]
         for variable in container["env"]:
             argv += ["--env", f"{variable['name']}={self._value(pod, variable)}"]
         limit = container.get("resources", {}).get("limits", {}).get("memory")
@@ -252,6 +252,8 @@ class Cluster(ApiServer):
                 self._project(volume["projected"]["sources"], source)
             source = source / mount.get("subPath", "")
             source.mkdir(parents=True, exist_ok=True)
+            if "emptyDir" in volume:
+                source.chmod(0o777)  # as a kubelet does
             argv += ["--volume", f"{source}:{place}{':ro' if mount.get('readOnly') else ''}"]
         return argv
 
@@ -289,6 +291,20 @@ def _pod_of(job: Object, index: int, life: int) -> Object:
     metadata["labels"] = {**metadata.get("labels", {}), "job-name": name, _INDEX: str(index)}
     metadata["ownerReferences"] = [_owner(job)]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def _security(spec: Object, container: Object) -> list[str]:
+    """The options by which podman holds a container to its security context."""
+    own, of_pod = container["securityContext"], spec["securityContext"]
+    argv = [f"--cap-drop={one}" for one in own["capabilities"]["drop"]]
+    argv += [f"--cap-add={one}" for one in own["capabilities"].get("add", ())]
+    if own["allowPrivilegeEscalation"] is False:
+        argv += ["--security-opt", "no-new-privileges"]
+    if own.get("readOnlyRootFilesystem"):
+        argv += ["--read-only", "--read-only-tmpfs=false"]
+    if "runAsUser" in of_pod:
+        argv += ["--user", f"{of_pod['runAsUser']}:{of_pod['runAsGroup']}"]
+    return argv
 
 
 def _owner(one: Object) -> Object:

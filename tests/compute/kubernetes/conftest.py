@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from jobsdk import MLClient, PyTorchDistribution, command
+from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes import run as kubernetes_run
 from jobsdk.compute.kubernetes.compute import KubernetesCompute
 from jobsdk.runs.refresh import Pace
 from tests import engines
 from tests.compute.kubernetes import cluster as clusters
+from tests.compute.kubernetes.pods import RUN, Pods
 from tests.compute.kubernetes.server import ApiServer
 from tests.needs import needs
 
@@ -49,6 +52,21 @@ def server() -> Iterator[ApiServer]:
     """An API server behind which nothing happens but what the test does."""
     with ApiServer() as one:
         yield one
+
+
+@pytest.fixture
+def pods(server: ApiServer) -> Pods:
+    return Pods(server)
+
+
+@pytest.fixture
+def submit(server: ApiServer, configure: Configure) -> Callable[..., Run]:
+    def run(settings: dict[str, Any] | None = None, **fields: Any) -> Run:
+        configure(server, **(settings or {}))
+        given = {"command": "hostname", "instance_count": 2, "distribution": PyTorchDistribution(), **fields}
+        return MLClient().jobs.create_or_update(command(compute="cluster", **given), name=RUN)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ kubernetes_validate.utils.schema_contents = functools.lru_cache(kubernetes_valid
 VERSION = "1.34"
 PLURALS = {
     "configmaps": ("", "ConfigMap"), "jobs": ("batch", "Job"), "jobsets": ("jobset.x-k8s.io", "JobSet"),
+    "events": ("", "Event"), "persistentvolumeclaims": ("", "PersistentVolumeClaim"),
     "pods": ("", "Pod"), "secrets": ("", "Secret"), "services": ("", "Service"),
 }  # fmt: skip
 _PATH = re.compile(r"/(?:api|apis/([\w.-]+))/(v\w+)/namespaces/([\w-]+)/(\w+)(?:/([\w.-]+))?(?:/(log))?")
@@ -138,6 +139,7 @@ class ApiServer:
         self.requests: list[str] = []  # "METHOD /path?query", as they came
         self.forbidden: set[str] = set()  # "verb resource"
         self.missing: set[str] = set()  # namespaces
+        self.admission: dict[str, Any] | None = None  # the recorded answer to each pod that is created
         self.page = 500  # the most objects in one answer
         self.logs: Callable[[str], bytes | None] = lambda pod: None  # in the form of CRI; None: not started
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -206,6 +208,8 @@ class ApiServer:
             one = json.loads(body)
             if query.get("fieldValidation") == "Strict":  # else the server takes what it knows, and drops the rest
                 validate(one, kind)
+            if kind == "Pod" and self.admission is not None:
+                raise Failure(self.admission["code"], self.admission["reason"], self.admission["message"])
             if namespace in self.missing:
                 raise Failure(404, "NotFound", f'namespaces "{namespace}" not found')
             return one if query.get("dryRun") == "All" else self.store.create(namespace, one)

@@ -181,7 +181,7 @@ def test_the_pod(compute: Any) -> None:
     assert found["schedulerName"] == "other"
     assert "enableServiceLinks" not in found
     assert found["hostIPC"] is True
-    assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}, "privileged": True}
+    assert container["securityContext"] == {"capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}, "privileged": True}
     (near,) = found["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert near["topologyKey"] == "topology.kubernetes.io/rack"
     (apart,) = found["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -379,3 +379,32 @@ def test_what_is_ignored_is_reported(compute: Any) -> None:
     said = " ".join(map(str, found.warnings))
     for words in ("stays in the pods", "has no effect", "is not on a volume", "packages are not installed"):
         assert words in said
+
+
+def test_pods_pass_pod_security_restricted_with_a_user(compute: Any) -> None:
+    """What the level `restricted` asks for (kubernetes.io/docs/concepts/security/pod-security-standards)."""
+    compute(run_as_user=1000)
+    found = pod()
+    assert found["securityContext"] == {
+        "seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000,
+        "runAsNonRoot": True,
+    }  # fmt: skip
+    (container,) = found["containers"]
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert found["automountServiceAccountToken"] is False
+    assert all(set(one) <= {"name", "configMap", "emptyDir", "projected"} for one in found["volumes"])
+
+
+def test_what_a_pod_may_is_a_setting(compute: Any) -> None:
+    compute(capabilities=["SYS_PTRACE"], rdma={"rdma/hca": 1}, read_only_root=True, service_account_token=True)
+    found = pod()
+    (container,) = found["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK", "SYS_PTRACE"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+    assert found["automountServiceAccountToken"] is True
+    assert "runAsNonRoot" not in found["securityContext"]
+    compute(capabilities=["SYS_ADMIN"], run_as_non_root=True)
+    found = pod()
+    assert "allowPrivilegeEscalation" not in found["containers"][0]["securityContext"]
+    assert found["securityContext"]["runAsNonRoot"] is True

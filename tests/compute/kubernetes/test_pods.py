@@ -43,6 +43,17 @@ def api() -> Api:
     return connect(None, os.environ.get("JOBSDK_TEST_NAMESPACE"))
 
 
+def test_a_user_who_is_not_root_on_a_read_only_file_system(cluster: Cluster, configure: Configure) -> None:
+    """As a namespace with Pod Security `restricted` has it: all that jobsdk writes is in volumes."""
+    configure(cluster, run_as_user=1000, read_only_root=True)
+    capabilities = "grep CapEff /proc/self/status | cut -f 2"
+    run = submit(f"id -u; {capabilities}; touch /tmp/$RANK && echo tmp; touch /here 2>&1 | grep -c Read-only").wait(200)
+    assert run.status == "Completed", run.report
+    for rank in range(4):
+        assert log(run, rank, rank // 2) == "1000\n0000000000000000\ntmp\n1\n"
+    assert run.metrics == {}
+
+
 @pytest.mark.usefixtures("anywhere")
 def test_two_nodes_with_code_and_secrets() -> None:
     Path("src").mkdir()

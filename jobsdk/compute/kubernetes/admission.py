@@ -1,0 +1,109 @@
+"""Whether the cluster takes a run's pods: asked before anything is created, and read from events while it waits.
+
+The server admits the Job in any case; it refuses the pods, which the Job controller creates later and which nobody
+watches. So a pod of the Job's template is sent as a dry run first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jobsdk.compute.kubernetes.api import Api, Gone, Object, Refused
+from jobsdk.compute.kubernetes.objects import LABEL, pod_template
+from jobsdk.errors import ComputeError
+
+#: Events of a Job or a pod that say why it does not start. (kube-controller-manager, kube-scheduler, kubelet.)
+_REASONS = ("FailedCreate", "FailedScheduling", "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "Failed")
+#: What refusals have in their words, and what to do then.
+_FIXES = (
+    ("runAsNonRoot", "set run_as_user of the compute to a number such as 1000, with an image that works for that user"),
+    ("hostPath", "use a claim instead of host_path, or another namespace"),
+    (
+        "violates PodSecurity",
+        "leave out what the namespace's Pod Security level does not allow, or use another namespace",
+    ),
+    ("exceeded quota", "wait for other jobs, ask for fewer or smaller nodes, or have the ResourceQuota raised"),
+    ("failed quota", "set cpu and memory of the compute: the namespace's ResourceQuota asks for them"),
+    ("service account", "create the ServiceAccount, or correct service_account of the compute"),
+    ("PriorityClass", "correct priority_class of the compute: `kubectl get priorityclasses` shows them"),
+    ("RuntimeClass", "correct the RuntimeClass in the compute's patches: `kubectl get runtimeclasses` shows them"),
+    ("LimitRange", "ask for as much as the namespace's LimitRange allows"),
+    ("per Container", "ask for as much as the namespace's LimitRange allows"),
+)
+_POD = re.compile(r'pods "[^"]*" is forbidden: ')
+
+
+def check(api: Api, job: Object) -> bool:
+    """Whether a pod of the Job could be tried. Raises ComputeError if the server refuses it, or lacks what it names.
+
+    Without the right to create pods nothing is tried, and the Job's events tell the same a moment later.
+    """
+    for kind, name in _named(job):
+        try:
+            api.get(kind, name)
+        except Gone:
+            where = f"namespace {api.place.namespace}"
+            raise ComputeError(f"the {kind} {name} does not exist in {where}. {_to_make(kind)}") from None
+        except Refused:
+            continue  # not everybody may read it
+    template = pod_template(job)
+    name = f"{job['metadata']['name']}-dry-run"
+    labels = template["metadata"].get("labels")
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": template["spec"]}
+    try:
+        api.dry_run(pod)
+    except Refused as error:
+        words = error.words
+        if error.code == 403 and 'cannot create resource "pods"' in words:
+            return False
+        if error.code not in (403, 404, 422):
+            raise
+        raise ComputeError(f"the cluster refuses the pods of this job: {plain(words)}. Fix: {fix_of(words)}") from None
+    return True
+
+
+def waits(api: Api, names: Mapping[str, str]) -> Iterator[str]:
+    """Why objects (name -> kind) do not come up, by their latest warnings. Raises Refused without the right to read."""
+    for name, kind in names.items():
+        selector = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
+        found = [one for one in api.list("Event", fieldSelector=selector) if one.get("reason") in _REASONS]
+        latest = max(found, key=_moment, default=None)
+        if latest is not None:
+            yield f"{latest['reason']}: {plain(latest.get('message') or '')}"
+
+
+def plain(words: str) -> str:
+    """The server's words without the names of pods, which are others at each attempt."""
+    return " ".join(_POD.sub("", words.removeprefix("Error creating: ")).split())
+
+
+def fix_of(words: str) -> str:
+    """What to do about a refusal."""
+    return next((fix for part, fix in _FIXES if part in words), "see the compute's settings, its patches first")
+
+
+def _moment(event: Object) -> str:
+    series = event.get("series") or {}
+    return str(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def _named(job: Object) -> Iterator[tuple[str, str]]:
+    """The objects that pods name and that must exist before: admission does not look at them."""
+    spec = pod_template(job)["spec"]
+    own = job["metadata"]["labels"][LABEL]
+    for volume in spec.get("volumes", ()):
+        for key, field, kind in (
+            ("persistentVolumeClaim", "claimName", "PersistentVolumeClaim"),
+            ("secret", "secretName", "Secret"),
+            ("configMap", "name", "ConfigMap"),
+        ):
+            source: Any = volume.get(key)
+            if source and not source.get("optional") and source[field] != own:
+                yield kind, source[field]
+    yield from (("Secret", one["name"]) for one in spec.get("imagePullSecrets", ()))
+
+
+def _to_make(kind: str) -> str:
+    return f"Fix: create it, or correct the name in the compute's settings: `kubectl get {kind.lower()}s` shows them"

@@ -1,0 +1,76 @@
+"""`jobsdk compute check` of a Kubernetes compute: the server, the namespace, the rights, and whether it takes pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobsdk.compute.base import Check
+from jobsdk.compute.kubernetes import admission, objects
+from jobsdk.compute.kubernetes.api import Api, connect
+from jobsdk.errors import ComputeError
+from jobsdk.job.command import command
+from jobsdk.planning.plan import make_plan
+
+#: What submitting needs: (verb, resource, group, subresource).
+_RIGHTS = (
+    ("create", "jobs", "batch", ""),
+    ("patch", "jobs", "batch", ""),
+    ("get", "jobs", "batch", ""),
+    ("delete", "jobs", "batch", ""),
+    ("create", "configmaps", "", ""),
+    ("get", "configmaps", "", ""),
+    ("create", "secrets", "", ""),
+    ("delete", "secrets", "", ""),
+    ("create", "services", "", ""),
+    ("list", "pods", "", ""),
+    ("get", "pods", "", "log"),
+)
+
+
+def run(settings: Mapping[str, Any]) -> list[Check]:
+    """All that is well or not, up to what makes the rest pointless."""
+    try:
+        api = connect(settings.get("context"), settings.get("namespace"))
+        version = api.version()
+    except ComputeError as error:
+        return [_failed("API server", error)]
+    found = [Check("API server", True, f"{api.server}, {version}")]
+    namespace = f"namespace {api.place.namespace}"
+    try:
+        if not api.has_namespace():
+            fix = "set the compute's namespace, or have an administrator make it"
+            return [*found, Check(namespace, False, "there is no such namespace", fix)]
+    except ComputeError as error:
+        return [*found, _failed(namespace, error)]
+    return [*found, _rights(api, settings), _admission(api, settings)]
+
+
+def _rights(api: Api, settings: Mapping[str, Any]) -> Check:
+    missing = []
+    for verb, resource, group, sub in _RIGHTS:
+        if resource == "jobs" and settings.get("jobset"):
+            resource, group = "jobsets", "jobset.x-k8s.io"
+        if not api.may(verb, resource, group, sub):
+            missing.append(f"{verb} {resource}{'/' + sub if sub else ''}")
+    fix = "have an administrator grant the role in docs/kubernetes.md" if missing else ""
+    said = f"may not {', '.join(missing)}" if missing else "all that is needed"
+    return Check(f"rights in namespace {api.place.namespace}", not missing, said, fix)
+
+
+def _admission(api: Api, settings: Mapping[str, Any]) -> Check:
+    """Whether the namespace would take a pod with the compute's settings."""
+    plan = make_plan(command(command="true"), name="check")
+    job = objects.objects(plan, settings, image=settings.get("image") or "check", code=None)[-1]
+    try:
+        is_tried = admission.check(api, job)
+    except ComputeError as error:
+        return _failed("admission", error)
+    if is_tried:
+        return Check("admission", True, "pods of this compute are admitted (a dry run)")
+    return Check("admission", True, "not tried without the right to create pods: refusals show when a run waits")
+
+
+def _failed(what: str, error: ComputeError) -> Check:
+    message, _, fix = str(error).partition(". Fix: ")
+    return Check(what, False, message, fix)
