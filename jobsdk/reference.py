@@ -127,7 +127,7 @@ EVENTS: Mapping[str, Event] = {
     "first_output": _event("node 0", "node rank", "a rank has written its first line"),
     "metric": _event("node 0", "node rank", "a rank has reported for the first time; all is in `reports-RANK.log`"),
     "rank_ended": _event("node 0", "node rank exit_code signal", "a rank has ended"),
-    "failure": _event("node 0", "node rank exit_code message alone", "a first failure is known"),
+    "failure": _event("node 0", "node rank exit_code message class alone", "a first failure is known"),
     "stopping": _event("node 0", "reason message", "all nodes stop their ranks"),
     "restart": _event("node 0", "restart decision message used delay summary", "it starts again, and why"),
     "taken_up": _event("bootstrap", "restart", "a new node 0 goes on where one left off that the scheduler took away"),

@@ -57,9 +57,10 @@ class Journal:
         self._note("warning", **({} if node is None else {"node": node}), message=text)
 
     def failure(self, failure: RankEnd, words: str) -> None:
-        """Something has failed, which may be the root cause or follow from it."""
+        """Something has failed, which may be the root cause or follow from it; `class` where no rank has said it."""
+        kind = {"class": failure["class"]} if "class" in failure else {}
         self._note("failure", t=failure["t"], node=failure.get("node"), rank=failure.get("rank"),
-                   exit_code=failure["exit_code"], message=words)  # fmt: skip
+                   exit_code=failure["exit_code"], message=words, **kind)  # fmt: skip
 
     def stopping(self, reason: str, likely: Optional[str]) -> None:
         """All nodes stop; `likely` is what the report will most likely say."""

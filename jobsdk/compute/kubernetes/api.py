@@ -101,6 +101,10 @@ class Api:
         """Change an object by a JSON merge patch."""
         return self._json("PATCH", self._path(kind, name), patch, "application/merge-patch+json", _STRICT)
 
+    def merge_status(self, kind: str, name: str, status: Object) -> None:
+        """Change the status of an object by a JSON merge patch."""
+        self._json("PATCH", self._path(kind, name) + "/status", {"status": status}, "application/merge-patch+json")
+
     def delete(self, kind: str, name: str) -> None:
         """Delete an object and, before it is gone, all that it owns. One that is not there is fine."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}

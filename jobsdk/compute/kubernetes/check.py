@@ -8,6 +8,7 @@ from typing import Any
 from jobsdk.compute.base import Check
 from jobsdk.compute.kubernetes import admission, objects
 from jobsdk.compute.kubernetes.api import Api, connect
+from jobsdk.compute.kubernetes.lost import RIGHT
 from jobsdk.errors import ComputeError
 from jobsdk.job.command import command
 from jobsdk.planning.plan import make_plan
@@ -43,7 +44,7 @@ def run(settings: Mapping[str, Any]) -> list[Check]:
             return [*found, Check(namespace, False, "there is no such namespace", fix)]
     except ComputeError as error:
         return [*found, _failed(namespace, error)]
-    return [*found, _rights(api, settings), _admission(api, settings)]
+    return [*found, _rights(api, settings), _admission(api, settings), _replacing(api)]
 
 
 def _rights(api: Api, settings: Mapping[str, Any]) -> Check:
@@ -69,6 +70,13 @@ def _admission(api: Api, settings: Mapping[str, Any]) -> Check:
     if is_tried:
         return Check("admission", True, "pods of this compute are admitted (a dry run)")
     return Check("admission", True, "not tried without the right to create pods: refusals show when a run waits")
+
+
+def _replacing(api: Api) -> Check:
+    """Whether pods of machines that are lost can be declared failed."""
+    if api.may("patch", "pods", "", "status"):
+        return Check("lost machines", True, "pods of lost machines are replaced")
+    return Check("lost machines", True, f"without the right to {RIGHT} their pods wait until the cluster gives them up")
 
 
 def _failed(what: str, error: ComputeError) -> Check:

@@ -32,6 +32,7 @@ CODE_FILE, CODE_PLACE, CODE_HASH = "code.tar.gz", "code", "code-sha256"
 CONTAINER = "main"
 PARCEL_DIR, RUN_DIR = "/jobsdk/parcel", "/jobsdk/run"
 _LONGEST_NAME = 45  # of a host or pod name's 63 characters: room for -node-0-12345-abcde
+_TOLERATION_S = 30  # seconds
 _TTL_S = 3 * 24 * 3600  # seconds
 _MARGIN_S = 60.0  # seconds, for what the bootstrap does before and after the job's own time
 _LAST_WORDS_S = 20.0  # seconds after the ranks' grace time: to write the report, and the rest of the logs
@@ -109,8 +110,7 @@ def _job_spec(plan: Plan, settings: Settings, template: Object) -> Object:
         "backoffLimitPerIndex": 0,
         "template": template,
     }
-    restarts = plan["restarts"]
-    if restarts["max"] or restarts["max_preemptions"]:
+    if _is_restarted(plan):
         # A pod that the cluster takes away is replaced: its node comes back to the job.
         rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
         spec["podFailurePolicy"] = {"rules": [rule]}
@@ -175,7 +175,7 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         "volumes": volumes,
         **_some(
             nodeSelector=_texts(settings, "node_selector"),
-            tolerations=list(settings.get("tolerations", [])),
+            tolerations=[*settings.get("tolerations", []), *_tolerations(plan, settings)],
             priorityClassName=settings.get("priority_class"),
             serviceAccountName=settings.get("service_account"),
             imagePullSecrets=[{"name": one} for one in settings.get("image_pull_secrets", [])],
@@ -187,6 +187,21 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         longest = plan["timeout_s"] + plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN_S
         pod["activeDeadlineSeconds"] = math.ceil(longest)
     return pod
+
+
+def _tolerations(plan: Plan, settings: Settings) -> list[Object]:
+    """How long a pod stays on a machine that does not answer. Kubernetes' own 300 s are long for a job that waits."""
+    seconds = settings.get("toleration_seconds", _TOLERATION_S if _is_restarted(plan) else None)
+    given = {one.get("key") for one in settings.get("tolerations", [])}
+    keys = [f"node.kubernetes.io/{why}" for why in ("not-ready", "unreachable")]
+    return [] if seconds is None else [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+        for key in keys if key not in given
+    ]  # fmt: skip
+
+
+def _is_restarted(plan: Plan) -> bool:
+    return bool(plan["restarts"]["max"] or plan["restarts"]["max_preemptions"])
 
 
 def _pod_security(settings: Settings) -> Object:

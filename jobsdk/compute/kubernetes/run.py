@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jobsdk.compute.ends import EngineEnd, finish
-from jobsdk.compute.kubernetes import admission
+from jobsdk.compute.kubernetes import admission, lost
 from jobsdk.compute.kubernetes.api import Api, Gone, Object, Refused
 from jobsdk.compute.kubernetes.objects import CONTAINER, LABEL
 from jobsdk.compute.shipping.relayed import Mirror
@@ -121,6 +121,8 @@ class Look:
         is_over = self._mirror.tell()
         if repr(self._state) != self._before:
             self._run.write_json(_STATE, self._state)
+        if not is_over and job is not None:
+            self._replace_lost(pods)
         self._judge(job, pods, is_over)
 
     # -- what only the cluster knows ---------------------------------------------------------------------------------
@@ -153,6 +155,23 @@ class Look:
                 self._tell("queued", message=words)
         except Refused:  # not everybody may read events
             self._state["no_events"] = True
+
+    def _replace_lost(self, pods: list[Pod]) -> None:
+        """Where node 0 waits for a node that fell silent, declare that node's pod failed: then the Job replaces it."""
+        known = self._state["pods"]
+        for node, life in lost.lives(self._run.events()).items():
+            for pod in pods:
+                if pod.node != node or pod.is_over or known[pod.name]["life"] != life or node == 0:
+                    continue
+                who = f"node {node} (machine {pod.machine})"
+                try:
+                    lost.declare(self._api, pod.name, pod.status, f"{who} does not answer")
+                    self._tell("queued", message=f"{who} does not answer: its pod {pod.name} is replaced", nodes=[node])
+                except Refused as error:
+                    if error.code != 403:
+                        raise
+                    why = f"its pod is not replaced before the cluster gives it up: no right to {lost.RIGHT}"
+                    self._tell("warning", message=f"{who} does not answer, and {why}")
 
     def _tell(self, event: str, **facts: Any) -> None:
         """Note an event, unless it was noted before."""

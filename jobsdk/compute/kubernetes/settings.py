@@ -65,6 +65,9 @@ SETTINGS: dict[str, Setting] = {
     "shm_size": _setting("size", "/dev/shm of a node, such as 16Gi; resources.shm_size of a job wins"),
     "node_selector": _setting("labels", "labels that a node must have"),
     "tolerations": _setting("mappings", "taints that are tolerated, as in a pod"),
+    "toleration_seconds": _setting(
+        "number", "how long pods stay on a machine that does not answer; not given: 30 with restarts, else 300"
+    ),
     "exclusive": _setting("flag", "no two nodes of the job on one machine"),
     "topology": _setting("text", "the label of machines that must be equal for all nodes, such as a rack's"),
     "priority_class": _setting("text", "the PriorityClass"),

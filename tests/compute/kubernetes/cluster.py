@@ -54,6 +54,7 @@ class Cluster(ApiServer):
         self._todo: queue.Queue[tuple[str, Object] | None] = queue.Queue()
         self._controller = threading.Thread(target=self._control, daemon=True)
         self._waiters: list[threading.Thread] = []
+        self._lost: set[str] = set()  # pods of machines without power, by uid
         self.errors: list[str] = []  # of the kubelet itself
         self.logs = self._read_log
         self.store.changed = lambda what, one: self._todo.put((what, copy.deepcopy(one)))
@@ -83,6 +84,12 @@ class Cluster(ApiServer):
     def kill(self, pod: str) -> None:
         """SIGKILL for the container."""
         self._podman.run("kill", "-s", "KILL", self.store.get("Pod", "jobs", pod)["metadata"]["uid"])
+
+    def lose(self, pod: str) -> None:
+        """The machine of a pod loses power: nothing is sent any more, no connection is closed, no kubelet reports."""
+        uid = self.store.get("Pod", "jobs", pod)["metadata"]["uid"]
+        self._lost.add(uid)
+        self._podman.run("pause", uid)
 
     def disrupt(self, pod: str) -> None:
         """Take a pod away, as for another one of higher priority."""
@@ -124,6 +131,9 @@ class Cluster(ApiServer):
             try:
                 if one["kind"] == "Job" and what != "DELETED":
                     self._sync(one)
+                elif one["kind"] == "Pod" and what == "MODIFIED" and one["metadata"]["uid"] in self._lost:
+                    owner = one["metadata"]["ownerReferences"][0]["name"]
+                    self._sync(self.store.get("Job", "jobs", owner))
                 elif one["kind"] == "JobSet" and what != "DELETED":
                     self._sync_jobset(one)
             except Failure:
@@ -203,6 +213,8 @@ class Cluster(ApiServer):
         self._podman.run(*argv, "--entrypoint", json.dumps(container["command"]), container["image"])
         self._state(name, "Running", {"running": {"startedAt": now()}})
         code = int(self._podman.run("wait", uid, timeout=280))
+        if uid in self._lost:
+            return
         is_oom = self._podman.run("inspect", "--format", "{{.State.OOMKilled}}", uid, check=False).strip() == "true"
         reason = "OOMKilled" if is_oom else "Error" if code else "Completed"
         ended = {"exitCode": code, "reason": reason, "finishedAt": now()}
@@ -223,7 +235,11 @@ class Cluster(ApiServer):
     def _stop(self, pod: Object) -> None:
         """SIGTERM, the pod's grace period, SIGKILL."""
         grace = str(pod["spec"]["terminationGracePeriodSeconds"])
-        self._podman.run("stop", "-t", grace, pod["metadata"]["uid"], check=False)
+        uid = pod["metadata"]["uid"]
+        if uid in self._lost:
+            self._podman.run("rm", "-f", "-t", "0", uid, check=False)
+        else:
+            self._podman.run("stop", "-t", grace, uid, check=False)
 
     def _value(self, pod: Object, variable: Object) -> str:
         if "value" in variable:

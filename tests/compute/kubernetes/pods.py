@@ -19,6 +19,7 @@ class Pods:
         self._server = server
         self._logs: dict[str, bytes] = {}
         self._second = 0
+        self._written = 0  # bytes of events
         server.logs = self._logs.get
 
     def add(self, node: int, name: str = "", **status: Any) -> str:
@@ -52,6 +53,12 @@ class Pods:
             self._second += 1
             minutes, seconds = divmod(self._second // 3, 60)
             self._logs[name] += b"2026-01-02T03:%02d:%02d.%09dZ stdout F %b" % (minutes, seconds, self._second, line)
+
+    def event(self, event: Object) -> None:
+        """Node 0 writes an event."""
+        data = json.dumps(event).encode() + b"\n"
+        self.writes(0, stdout_relay.EVENTS, data, self._written)
+        self._written += len(data)
 
     def ends(self, node: int, code: int, why: str = "", **status: Any) -> None:
         ended = {"exitCode": code, "reason": why or ("Error" if code else "Completed")}

@@ -30,7 +30,7 @@ PLURALS = {
     "events": ("", "Event"), "persistentvolumeclaims": ("", "PersistentVolumeClaim"),
     "pods": ("", "Pod"), "secrets": ("", "Secret"), "services": ("", "Service"),
 }  # fmt: skip
-_PATH = re.compile(r"/(?:api|apis/([\w.-]+))/(v\w+)/namespaces/([\w-]+)/(\w+)(?:/([\w.-]+))?(?:/(log))?")
+_PATH = re.compile(r"/(?:api|apis/([\w.-]+))/(v\w+)/namespaces/([\w-]+)/(\w+)(?:/([\w.-]+))?(?:/(log|status))?")
 
 
 class Failure(Exception):
@@ -197,12 +197,13 @@ class ApiServer:
         _, version, namespace, plural, name, log = found.groups()
         kind = PLURALS[plural][1]
         verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method, "get" if name else "list")
-        if f"{verb} {plural}" in self.forbidden:
+        resource = f"{plural}/{log}" if log == "status" else plural
+        if f"{verb} {resource}" in self.forbidden:
             text = (
                 f'{plural} is forbidden: User "tester" cannot {verb} resource "{plural}" in the namespace "{namespace}"'
             )
             raise Failure(403, "Forbidden", text)
-        if log:
+        if log == "log":
             return self._log(namespace, name, query)
         if method == "POST":
             one = json.loads(body)

@@ -135,6 +135,26 @@ def test_a_pod_that_is_preempted_is_replaced_and_the_job_goes_on(cluster: Cluste
     wait_for(lambda: cluster.store.get("Pod", "jobs", f"{name}-1-00001")["status"]["phase"] == "Succeeded")
 
 
+def test_the_pod_of_a_machine_that_loses_power_is_replaced_and_the_job_goes_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing ends the old pod: no kubelet reports it, and a Job waits for its pods to end before it replaces them."""
+    monkeypatch.setattr("jobsdk.planning.plan.HEARTBEAT_S", 2.0)
+    run = submit(
+        "if [ $JOBSDK_RESTART_COUNT = 0 ]; then exec sleep 600; fi; echo start $JOBSDK_RESTART_COUNT",
+        max_restarts=1, restart_delay=0,
+    )  # fmt: skip
+    wait_for(lambda: run.status == "Running")
+    name = name_of(run)
+    cluster.lose(f"{name}-1-00000")
+    run.wait(200)
+    assert (run.status, run.exit_code) == ("Completed", 0), run.report
+    assert (run.folder.logs / "node-1/rank-3.restart-1.log").read_text() == "start 1\n"
+    said = [one["message"] for one in run.folder.events() if one["event"] == "queued" and "answer" in one["message"]]
+    assert said == [f"node 1 (machine machine-1) does not answer: its pod {name}-1-00000 is replaced"]
+    api().delete("Job", name)
+
+
 def test_a_jobset_with_shared_memory_and_outputs_on_a_volume(
     cluster: Cluster, configure: Configure, tmp_path: Path
 ) -> None:

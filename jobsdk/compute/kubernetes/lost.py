@@ -1,0 +1,51 @@
+"""Machines that were lost: their pods are declared failed, so that the Job replaces them.
+
+A machine without power never says that its pods have ended, and a Job with a pod failure policy replaces a pod only
+when it has. The control plane's own garbage collector declares the same of machines with the taint
+`node.kubernetes.io/out-of-service`.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jobsdk.compute.kubernetes.api import Api, Object
+
+RIGHT = "patch pods/status"
+
+
+def lives(events: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """The nodes that fell silent and that the job waits for, each with the number of its pod that did: 0 is its first.
+
+    Empty unless node 0 starts the job again.
+    """
+    joined: Counter[int] = Counter()
+    lost: set[int] = set()
+    is_waiting = False
+    for event in events:
+        kind = event["event"]
+        if kind == "node_joined":
+            joined[event["node"]] += 1
+            lost.discard(event["node"])
+        elif kind == "failure" and event.get("class") == "node_lost" and event["node"] is not None:
+            lost.add(event["node"])
+        elif kind == "restart":
+            is_waiting = True
+        elif kind in ("started", "ended"):
+            is_waiting = False
+            lost.clear()
+    return {node: joined[node] - 1 for node in sorted(lost)} if is_waiting else {}
+
+
+def declare(api: Api, pod: str, status: Object, message: str) -> None:
+    """Declare a pod failed. Raises Refused without the right to do that."""
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "NodeLost", "message": message}
+    others = [one for one in status.get("conditions") or () if one["type"] != condition["type"]]
+    conditions = [*others, {**condition, "lastTransitionTime": now}]
+    api.merge_status(
+        "Pod", pod, {"phase": "Failed", "reason": "NodeLost", "message": message, "conditions": conditions}
+    )

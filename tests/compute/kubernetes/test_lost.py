@@ -1,0 +1,90 @@
+"""Which pods are declared failed: those of nodes that fell silent, when node 0 waits for them, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobsdk.client.run import Run
+from jobsdk.compute.kubernetes.lost import lives
+from tests.compute.kubernetes.pods import NAME, Pods
+from tests.compute.kubernetes.server import ApiServer
+
+Event = dict[str, Any]
+
+
+def joined(*nodes: int) -> list[Event]:
+    return [{"event": "node_joined", "node": node, "host": "h", "pid": 1} for node in nodes]
+
+
+def failed(node: int | None, kind: str | None = "node_lost") -> Event:
+    return {"event": "failure", "node": node, "rank": None, "exit_code": 125, "message": "", "class": kind}
+
+
+STARTED, RESTART, ENDED = {"event": "started"}, {"event": "restart", "restart": 1}, {"event": "ended"}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([*joined(0, 1), STARTED], {}),
+        ([*joined(0, 1), STARTED, failed(1)], {}),  # it may end the job
+        ([*joined(0, 1), STARTED, failed(1), RESTART], {1: 0}),
+        ([*joined(0, 1), STARTED, failed(1, None), RESTART], {}),  # a rank's own failure
+        ([*joined(0, 1), STARTED, failed(1, "preempted"), RESTART], {}),  # the cluster replaces it
+        ([*joined(0, 1), STARTED, failed(None), RESTART], {}),
+        ([*joined(0, 1, 2), STARTED, failed(1), failed(2), RESTART, *joined(1)], {2: 0}),
+        ([*joined(0, 1), STARTED, failed(1), RESTART, *joined(1), STARTED, failed(1), RESTART], {1: 1}),
+        ([*joined(0, 1), STARTED, failed(1), RESTART, *joined(1), STARTED], {}),
+        ([*joined(0, 1), STARTED, failed(1), RESTART, ENDED], {}),
+    ],
+)
+def test_the_lives_that_are_over(events: list[Event], expected: dict[int, int]) -> None:
+    assert lives(events) == expected
+
+
+@pytest.fixture
+def waiting(server: ApiServer, submit: Callable[..., Run], pods: Pods) -> Run:
+    """Node 1 fell silent, and node 0 waits for it."""
+    run = submit(max_restarts=3)
+    pods.runs(0, 1)
+    for event in [*joined(0, 1), failed(1), RESTART]:
+        pods.event({"t": 1.0, **event})
+    return run
+
+
+def phase(server: ApiServer, node: int) -> str:
+    return str(server.store.get("Pod", "jobs", f"{NAME}-{node}-abcde")["status"]["phase"])
+
+
+def test_a_silent_node_s_pod_fails_as_if_the_cluster_had_said_so(waiting: Run, server: ApiServer) -> None:
+    waiting.target.refresh(waiting.folder)
+    assert [phase(server, node) for node in (0, 1)] == ["Running", "Failed"]
+    status = server.store.get("Pod", "jobs", f"{NAME}-1-abcde")["status"]
+    (condition,) = status["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("DisruptionTarget", "True", "NodeLost")
+    waiting.target.refresh(waiting.folder)
+    assert sum("/status" in one for one in server.requests) == 1
+
+
+def test_a_new_pod_of_the_node_is_left_alone(waiting: Run, server: ApiServer, pods: Pods) -> None:
+    waiting.target.refresh(waiting.folder)
+    new = pods.add(1, f"{NAME}-1-fghij")
+    pods.state(new, {"running": {}}, phase="Running")
+    waiting.target.refresh(waiting.folder)
+    assert server.store.get("Pod", "jobs", new)["status"]["phase"] == "Running"
+
+
+def test_without_the_right_it_is_said_what_will_happen(waiting: Run, server: ApiServer) -> None:
+    server.forbidden.add("patch pods/status")
+    waiting.target.refresh(waiting.folder)
+    waiting.target.refresh(waiting.folder)
+    assert phase(server, 1) == "Running"
+    said = [one["message"] for one in waiting.folder.events() if one["event"] == "warning"]
+    (warning,) = [one for one in said if "does not answer" in one]
+    assert warning == (
+        "node 1 (machine machine-7) does not answer, and its pod is not replaced before the cluster gives it up: "
+        "no right to patch pods/status"
+    )
