@@ -16,9 +16,12 @@ The names here are loaded when they are first used.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from jobsdk.client.operations import MLClient
     from jobsdk.compat.torch_distributor import TorchDistributor
     from jobsdk.compat.torch_trainer import FailureConfig, RunConfig, TorchTrainer, TrainingFailedError
@@ -154,7 +157,21 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module 'jobsdk' has no attribute '{name}'")
     value = globals()[name] = getattr(import_module(module), name)
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _show_uncaught
     return value
+
+
+def _show_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """End a script as Python does, but of an error of jobsdk show the script's own frames and none of jobsdk's."""
+    from jobsdk.errors import JobsdkError
+
+    if isinstance(error, JobsdkError):
+        from jobsdk.notebook import uncaught
+
+        sys.stderr.write(uncaught(error))
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def __dir__() -> list[str]:

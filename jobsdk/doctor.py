@@ -288,6 +288,7 @@ def _is_open(path: Path, settings: Mapping[str, Any] = MappingProxyType({})) -> 
 
 def _runs() -> Iterator[Finding]:
     """Processes of this user that belong to runs: those whose supervisor is dead are left over."""
+    from jobsdk.home import runs_folder
     from jobsdk.runs.folder import RunFolder
 
     counted: dict[str, int] = {}
@@ -304,7 +305,7 @@ def _runs() -> Iterator[Finding]:
     for run_dir, count in sorted(counted.items()):
         run = RunFolder(Path(run_dir))
         if run.owner() is None or run.living_owner() is not None:  # without an owner it is a node of a cluster's job
-            going.append(run.name)
+            going.append(run.name if run.path.parent == runs_folder() else str(run.path))
         else:
             text = f"{count} process{'es' if count > 1 else ''} of run {run.name} outlived their supervisor"
             yield Finding(WARNING, "runs", text, f"jobsdk job show {run.name} ends them ({run_dir})")

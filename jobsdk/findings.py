@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -107,12 +108,26 @@ class Report:
         self, severity: str, path: Path, message: str, fix: str, key: bool, within: str = "", nth: int = 0
     ) -> None:
         place = self.places.find(path, key=key, within=within, nth=nth) if self.places else None
+        if place is None:
+            fix = in_python(fix)
         self.findings.append(Finding(severity, path, message, fix, *(place or ())))
 
     @property
     def errors(self) -> int:
         """How many errors there are so far."""
         return sum(finding.is_error for finding in self.findings)
+
+
+def in_python(fix: str) -> str:
+    """A fix for a job file as one for Python: 'chief: true' is chief=True there."""
+    fix = re.sub(r"'(\w+): \{(\w+): (\w+)\}'", r"\1={'\2': '\3'}", fix)
+    fix = re.sub(r"write '(name|NAME): (value|AMOUNT)' lines under it", r"pass a dict: {'\1': \2}", fix)
+    return re.sub(r"'([a-z_]+): ([^'{}]+)'", lambda match: f"{match[1]}={_python_text(match[2])}", fix)
+
+
+def _python_text(value: str) -> str:
+    known = {"true": "True", "false": "False", "...": "..."}
+    return known.get(value, value if value.isdecimal() else repr(value))
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
@@ -151,7 +166,7 @@ def show(value: object, limit: int = 60) -> str:
 
         return repr(shorten(redacted(value[: 4 * limit]), limit))
     if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "nothing"}[value]
+        return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int) and value.bit_length() > 200:
         return "a number of many digits"
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Notebooks, and how errors look in them: the lines of the cell that led there, and what is wrong; nothing of ours.
+"""Notebooks and scripts, and how errors look in them: the lines that led there, and what is wrong; nothing of ours.
 
 IPython shows what an exception's `_render_traceback_` gives instead of a traceback of many screens. `%debug` still
 enters the whole of it.
@@ -7,6 +7,7 @@ enters the whole of it.
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 import traceback
 
@@ -20,6 +21,18 @@ def shown(error: BaseException) -> list[str]:
             lines.append(f"line {number}: {source}")
     name, text = type(error).__name__, str(error)
     return [*lines, f"{name}: {text}" if text else name]
+
+
+def uncaught(error: BaseException) -> str:
+    """What a script ends with: the traceback without the frames of jobsdk."""
+    shown = traceback.TracebackException.from_exception(error)
+    ours = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    one: traceback.TracebackException | None = shown
+    while one is not None:
+        theirs = [frame for frame in one.stack if not frame.filename.startswith(ours)]
+        one.stack = traceback.StackSummary.from_list(theirs)
+        one = one.__cause__ or one.__context__
+    return "".join(shown.format())
 
 
 def is_notebook() -> bool:

@@ -55,9 +55,8 @@ def main() -> None:
     say("Next")
     jobsdk = os.path.relpath(Path(sys.executable).parent / "jobsdk")
     print(f"  {jobsdk} job show {run.name}")
-    print(
-        f"  {jobsdk} run --nodes 2 --processes 2 --distribution pytorch -- sh -c 'echo I am rank $RANK of $WORLD_SIZE'"
-    )
+    print(f"  {jobsdk} run --nodes 2 --processes 2 -- sh -c 'echo I am rank $RANK of $WORLD_SIZE'")
+    print(f"  {jobsdk} ui")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -81,6 +82,8 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         if isinstance(error, click.NoSuchOption):
             from jobsdk.cli import habits
 
+            if error.ctx is not None and error.ctx.parent is None and habits.is_of_run(error.option_name):
+                return _complain(f"{error.option_name} is an option of run. Fix: jobsdk run {error.option_name} ...")
             if instead := habits.answer(error.option_name):
                 return _complain(f"there is no option {error.option_name} here: {instead}")
         return _complain(f"{error.format_message()} ('{where} --help' shows the usage)")
@@ -96,6 +99,11 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         return BROKEN_PIPE
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            from jobsdk.home import runs_folder
+
+            where = where or f"{runs_folder()}: "
+            return _complain(f"{where}{error.strerror}. Fix: delete runs (jobsdk prune), or set JOBSDK_HOME elsewhere")
         return _complain(f"{where}{error.strerror or error}")
 
 

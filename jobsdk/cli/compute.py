@@ -12,6 +12,8 @@ from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
 from jobsdk.compute.base import without_secrets
 
+_NOT_CONFIGURED = "not configured"
+
 
 @click.group()
 def compute() -> None:
@@ -25,12 +27,20 @@ def list_computes(form: str) -> None:
     found = computes.configuration()
     records = [_record(entry, found.default) for entry in found.computes.values()]
     if found.default not in found.computes:
-        records.append(_record(computes.Entry(found.default, "not configured", {}, found.default_file), found.default))
+        records.append(_record(computes.Entry(found.default, _NOT_CONFIGURED, {}, found.default_file), found.default))
     if form == "table":
-        rows = [(one["name"], one["type"], "yes" if one["default"] else "", one["file"] or "") for one in records]
+        rows = [
+            (one["name"], _type(one["type"]), "yes" if one["default"] else "", one["file"] or "") for one in records
+        ]
         show_table(("NAME", "TYPE", "DEFAULT", "FILE"), rows)
     else:
         show_data(records, form)
+
+
+def _type(name: str) -> str:
+    """The type of a compute, with a mark if there is none of that name."""
+    is_known = name in (_NOT_CONFIGURED, computes.LOCAL) or name in computes.types()
+    return name if is_known else f"{name} (no such type)"
 
 
 @compute.command()

@@ -40,7 +40,30 @@ ANSWERS: Mapping[str, str] = {
     "--local-ranks-filter": "write jobsdk job stream NAME --rank 0 to see one rank",
     "-g": "the workspace is in the compute's settings: write --compute NAME, see jobsdk compute list",
     "-w": "the workspace is in the compute's settings: write --compute NAME, see jobsdk compute list",
+    "-v": "write --version to see the version; what a run does is shown without a switch",
     "--web": "jobsdk ui opens the page of all runs; job show NAME has the studio_url of a run on Azure ML",
+}
+#: Commands of other tools, and what to write instead.
+COMMANDS: Mapping[str, str] = {
+    **dict.fromkeys(("torchrun", "srun", "launch", "python"), "jobsdk run -n 2 train.py"),
+    **dict.fromkeys(("mpirun", "mpiexec"), "jobsdk run --distribution mpi -n 2 -- python train.py"),
+    "deepspeed": "jobsdk run --distribution deepspeed -n 2 train.py",
+    **dict.fromkeys(("submit", "sbatch", "apply"), "jobsdk job create job.yml --compute NAME"),
+    **dict.fromkeys(("squeue", "sacct", "ls", "ps", "queue"), "jobsdk job list"),
+    **dict.fromkeys(("status", "get", "describe", "info"), "jobsdk job show NAME"),
+    **dict.fromkeys(("scancel", "stop", "kill"), "jobsdk job cancel NAME"),
+    **dict.fromkeys(("tail", "attach"), "jobsdk job stream NAME"),
+    **dict.fromkeys(("remove", "rm"), "jobsdk job delete NAME"),
+    "sinfo": "jobsdk compute check NAME",
+    "ml": "jobsdk job",
+    "version": "jobsdk --version",
+}
+#: What people call the distributions.
+_DISTRIBUTIONS = {
+    **dict.fromkeys(("torch", "ddp", "nccl", "gloo", "fsdp"), "pytorch"),
+    **dict.fromkeys(("tf", "keras"), "tensorflow"),
+    **dict.fromkeys(("horovod", "openmpi", "mpich", "intelmpi", "mpirun"), "mpi"),
+    "zero": "deepspeed",
 }
 _SAME = {"--resource-group": "-g", "--workspace-name": "-w", "--subscription": "-g"}
 
@@ -55,6 +78,15 @@ def answer(option: str) -> str:
     """What to write instead of an option that jobsdk does not have; "" for an option of no other tool."""
     option = option.replace("_", "-")
     return ANSWERS.get(_SAME.get(option, option), "")
+
+
+def is_of_run(option: str) -> bool:
+    """Whether `jobsdk run` takes or answers this option, in torchrun's spelling too."""
+    from jobsdk.cli.launch import run
+
+    name = option.replace("_", "-")
+    known = {one for parameter in run.params for one in parameter.opts}
+    return name in known or f"--{spelled(name.lstrip('-'))}" in known
 
 
 def needless_options(function: Any) -> Any:
@@ -84,6 +116,19 @@ class Nodes(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         if most not in ("", least):
             self.fail(f"a run keeps its number of nodes, so {value} is not possible. Fix: --nodes {most}", param, ctx)
         return int(least)
+
+
+class DistributionName(click.Choice):  # type: ignore[type-arg,unused-ignore]
+    """A type of distribution."""
+
+    def __init__(self) -> None:
+        super().__init__(["pytorch", "tensorflow", "mpi", "deepspeed"], case_sensitive=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        meant = _DISTRIBUTIONS.get(str(value).lower())
+        if meant is not None:
+            self.fail(f"{value!r} is not a distribution. Fix: --distribution {meant}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Processes(click.ParamType):  # type: ignore[type-arg,unused-ignore]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -32,7 +33,7 @@ _MANY = 32
 @click.option("-m", "is_module", is_flag=True, help="Run a Python module: -m package.module.")
 @click.option(
     "--distribution",
-    type=click.Choice(["pytorch", "tensorflow", "mpi", "deepspeed"], case_sensitive=False),
+    type=habits.DistributionName(),
     default="pytorch",
     show_default=True,
     help="How the processes find each other.",
@@ -88,7 +89,12 @@ def run(
     from jobsdk.job.paths import working_directory
 
     if command[0].endswith((".yml", ".yaml")):
-        context.fail(f"{command[0]} is no command: did you mean 'jobsdk job create -f {command[0]}'?")
+        context.fail(f"{command[0]} is not a command: did you mean 'jobsdk job create -f {command[0]}'?")
+    if len(command) == 1 and " " in command[0] and not os.path.exists(command[0]) and not shutil.which(command[0]):
+        context.fail(f"{command[0]!r} is one word. Fix: leave out the quotes, or write bash -c {command[0]!r}")
+    is_bare = "/" not in command[0] and not command[0].endswith(".py")
+    if is_bare and os.path.isfile(command[0]) and shutil.which(command[0]) is None:
+        context.fail(f"{command[0]} is a file, but not on PATH. Fix: bash {command[0]}, or ./{command[0]}")
     if node_rank is not None and (nodes > 1 or node_rank != "0"):
         context.fail(f"--node-rank: {habits.answer('--node-rank')}.")
     if isinstance(processes, str):
@@ -134,9 +140,14 @@ def run(
 
     def submit() -> Run:
         in_place = computes.resolve(compute or job.compute).can_run_in_place
-        return operations.create_or_update(job, name=name, compute=compute, in_place=in_place, warn=warn)
+        return operations.create_or_update(job, name=name, compute=compute, in_place=in_place, warn=_warn)
 
     context.exit(own(submit))
+
+
+def _warn(text: str) -> None:
+    """A warning in the words of the command line."""
+    warn(re.sub(r"(?:write|add) distribution=\{'type': '(\w+)'\}", r"add --distribution \1", text))
 
 
 def _with_python(command: tuple[str, ...], is_module: bool) -> tuple[str, ...]:

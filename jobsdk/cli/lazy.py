@@ -36,6 +36,9 @@ class LazyGroup(click.Group):
             near = next((f"{ctx.command_path} {name} {args[0]}" for name in within), nearest(args[0], self._members))
             if args[0] in getattr(ctx.find_root().command, "_members", ()):
                 near = f"{ctx.find_root().command_path} {args[0]}"
+            from jobsdk.cli import habits
+
+            near = habits.COMMANDS.get(args[0], near)
             hint = f"Did you mean {near!r}?" if near else f"There are {', '.join(self._members)}."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

@@ -12,6 +12,7 @@ from jobsdk.cli.output import output_option, say, show_record, show_table
 from jobsdk.cli.output import show as show_data
 from jobsdk.client.operations import JobOperations
 
+_WATCH_S = 2.0  # seconds between two lists
 _METRICS = 20  # that `job show` has room for
 
 
@@ -110,6 +111,7 @@ def _statuses() -> tuple[str, ...]:
 @click.option("-r", "--max-results", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @click.option("--include-archived", is_flag=True, help="Archived runs too.")
 @click.option("--archived-only", is_flag=True, help="Archived runs only.")
+@click.option("--watch", is_flag=True, help="Show the list again every 2 seconds, until Ctrl-C.")
 @output_option()
 def list_runs(
     status: str | None,
@@ -119,26 +121,33 @@ def list_runs(
     max_results: int,
     include_archived: bool,
     archived_only: bool,
+    watch: bool,
     form: str,
 ) -> None:
-    """List the runs that fit all that is given, the newest first."""
-    from jobsdk.cli.records import COLUMNS, DISPENSABLE, run_record, run_row
+    """List the runs that match all options, newest first."""
+    from jobsdk.cli.records import run_record, run_table
 
-    try:
-        runs = JobOperations().list(
-            status=status,
-            tag=tag,
-            experiment=experiment,
-            compute=compute,
-            max_results=max_results,
-            list_view_type="ArchivedOnly" if archived_only else "All" if include_archived else "ActiveOnly",
-        )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    if form == "table":
-        show_table(COLUMNS, [run_row(run) for run in runs], DISPENSABLE)
-    else:
-        show_data([run_record(run) for run in runs], form)
+    while True:
+        try:
+            runs = JobOperations().list(
+                status=status,
+                tag=tag,
+                experiment=experiment,
+                compute=compute,
+                max_results=max_results,
+                list_view_type="ArchivedOnly" if archived_only else "All" if include_archived else "ActiveOnly",
+            )
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        if watch:
+            click.clear()  # on a terminal only
+        if form == "table":
+            show_table(*run_table(runs))
+        else:
+            show_data([run_record(run) for run in runs], form)
+        if not watch:
+            return
+        time.sleep(_WATCH_S)
 
 
 @click.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +26,9 @@ def cancel(name: str, wait: bool) -> None:
     say(f"{run.name}: {run.status}")
 
 
+_DOWNLOADS = ("artifacts", "named-outputs")
+
+
 @click.command()
 @run_name
 @click.option("-p", "--download-path", default=".", metavar="FOLDER", help="Where to copy to.  [default: .]")
@@ -31,9 +36,15 @@ def cancel(name: str, wait: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="The logs, ./outputs and all named outputs.")
 def download(name: str, download_path: str, output_name: str | None, everything: bool) -> None:
     """Copy the logs and ./outputs of an ended run to FOLDER/artifacts, named outputs to FOLDER/named-outputs."""
+    before = [one for one in _DOWNLOADS if Path(download_path, one).exists()]
     path = JobOperations().download(
         name, download_path=download_path, output_name=output_name, all=everything, warn=warn
     )
+    for one in _DOWNLOADS:
+        count = sum(len(files) for _, _, files in os.walk(path / one))
+        if count:
+            merged = ", with what was there before" if one in before else ""
+            say(f"{one}: {count} file{'s' * (count != 1)}{merged}")
     click.echo(path)
 
 

@@ -82,7 +82,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
         found = seconds(value)
         if found is None or (found <= 0 and not self.zero):
-            self.fail(f"{value!r} is no length of time: write seconds, or 90s, 5m, 1h30m", param, ctx)
+            self.fail(f"{value!r} is not a length of time. Fix: write seconds, or 90s, 5m, 1h30m", param, ctx)
         return found
 
 

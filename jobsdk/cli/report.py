@@ -32,5 +32,5 @@ def report(name: str, file: Path) -> None:
         file.write_text(document(run), "utf-8")
     except OSError as error:
         wrong = f"the report cannot be written to {file}: {error.strerror}"
-        raise JobsdkError(f"{wrong}. Fix: --html with a file in a folder that there is") from None
+        raise JobsdkError(f"{wrong}. Fix: choose a path in an existing, writable folder") from None
     click.echo(file)

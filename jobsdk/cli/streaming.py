@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jobsdk.bootstrap.spec.text import duration_text
 from jobsdk.cli.output import say
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def finish(run: Run) -> int:
         from jobsdk.runs import card
 
         say(f"error: {card.of_run(run.folder, run.folder.logs if run.report.get('cause') else None)}")
+    elif sys.stderr.isatty() and state.started is not None and state.ended is not None:
+        say(f"run {run.name} completed in {duration_text(state.ended - state.started)}")
     return state.exit_code if state.exit_code is not None else 1
 
 

@@ -60,7 +60,7 @@ class Run:
         self.processes: int | None = facts.get("processes")
         self.archived = bool(facts.get("archived"))
         created = datetime.datetime.fromtimestamp(facts.get("created") or 0.0, datetime.timezone.utc)
-        self.creation_context = CreationContext(created)
+        self.creation_context = CreationContext(created, facts.get("user"))
 
     def __repr__(self) -> str:
         return f"Run(name={self.name!r}, status={self.status!r}, compute={self.compute!r})"

@@ -41,6 +41,9 @@ def scripts_exist(job: CommandJob, report: Report) -> None:
     code = job.resolve(job.code) if job.code is not None and is_local(job.code) else None
     if job.code is not None and (code is None or not os.path.exists(code)):
         return
+    if code is not None and os.path.isdir(code) and not os.access(code, os.R_OK | os.X_OK):
+        report.error(("code",), f"the code folder {show(job.code)} cannot be read", "give yourself read access to it")
+        return
     text = job.command or ""
     for script in scripts(text):
         if code is None:
@@ -86,9 +89,10 @@ def an_exception_ends_all_mpi_ranks(job: CommandJob, report: Report) -> None:
     processes = job.resources.instance_count * (given.process_count_per_instance or 1)
     for script, nth, text in _python_scripts(job) if processes > 1 else ():
         found = _MPI_IMPORT.search(text)
-        if found is not None and found[1] == "mpi4py":
-            message = f"{script} uses mpi4py: an exception in one rank would leave the job waiting for ever"
-            report.warn(("command",), message, f"write python -m mpi4py {script}", within=script, nth=nth)
+        if found is not None and found[1] == "mpi4py" and ".Abort(" not in text:
+            message = f"{script} uses mpi4py: if one rank raises an exception, the others wait for it forever"
+            fix = f"write python -m mpi4py {script}, or call MPI.COMM_WORLD.Abort() on errors"
+            report.warn(("command",), message, fix, within=script, nth=nth)
 
 
 def _python_scripts(job: CommandJob) -> Iterator[tuple[Word, int, str]]:
@@ -205,6 +209,8 @@ def _exists(job: CommandJob, report: Report, path: Path, given: str) -> bool:
         return True
     near = nearest(resolved.name, _names(resolved.parent))
     relative = "" if os.path.isabs(str(given)) else f"paths are relative to {job.base_path or working_directory()}"
+    if str(given).startswith("~"):
+        relative = f"it stands for {resolved}"
     fix = f"did you mean '{near}'?" if near else relative
     report.error(path, f"there is no {show(given)}", fix)
     return False

@@ -251,7 +251,7 @@ class Tagged(Kind):
         else:
             near = self._near(given)
             fix = f"did you mean '{near}'?" if near else f"write {known}"
-            report.error((*path, "type"), f"{show(given)} is no type that is known here", fix)
+            report.error((*path, "type"), f"unknown type {show(given)}", fix)
         return INVALID
 
     def _near(self, name: Any) -> str | None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: How many findings of one kind are enough.
 MANY = 50
+#: Bytes of the longest text that a program can get.
+MOST_BYTES = 128 * 1024 - 1
 
 #: What tutorials begin a command with, where the distribution stands for it: each process would start all of them.
 _OWN_LAUNCHERS = {"mpi": ("mpirun", "mpiexec", "orterun", "horovodrun", "srun"), "deepspeed": ("deepspeed",)}
@@ -259,6 +261,19 @@ def identity_is_not_set(job: CommandJob, report: Report) -> None:
         if name in IDENTITY or name.startswith("OMPI_COMM_WORLD_"):
             path = ("environment_variables", name)
             report.error(path, "is set for each process by jobsdk and cannot be set by the job", "remove it", key=True)
+
+
+@rule("command", "environment_variables.*")
+def texts_fit_into_a_program(job: CommandJob, report: Report) -> None:
+    """Linux passes no string of more than 128 KiB to a program (MAX_ARG_STRLEN: 32 pages of 4 KiB, with its NUL)."""
+    texts: dict[Path, str] = {("command",): job.command or ""}
+    for name, value in job.environment_variables.items():
+        texts["environment_variables", name] = f"{name}={value}"
+    for path, text in texts.items():
+        size = len(text.encode(errors="replace"))
+        if size > MOST_BYTES:
+            message = f"has {size:,} bytes, and Linux passes at most {MOST_BYTES:,} to a program"
+            report.error(path, message, "put it into a file in the code folder")
 
 
 @rule("environment_variables.*")

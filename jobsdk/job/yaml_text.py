@@ -162,10 +162,21 @@ def _syntax(error: yaml.YAMLError, text: str, positions: Positions) -> Finding:
     if "\t" in line[: (place.column or 1)] and not line[: (place.column or 1)].strip():
         return Finding("error", (), "a tab indents this line", "indent with spaces; YAML allows no tabs there", *place)
     if "mapping values are not allowed" in problem:
-        message, fix = "a second ':' stands in one line, or the indentation is wrong", "put the value in quotes"
+        message, fix = _colon(lines, place)
         return Finding("error", (), message, fix, *place)
     context = f" {error.context}" if error.context else ""
     return Finding("error", (), f"the YAML cannot be read{context}: {problem}", "", *place)
+
+
+def _colon(lines: list[str], place: SourceLocation) -> tuple[str, str]:
+    """What a `:` that YAML does not expect means: a key that is alone in its line is indented wrongly."""
+    number = place.line or 1
+    line = lines[number - 1] if number <= len(lines) else ""
+    if line.count(": ") + line.rstrip().endswith(":") == 1 and line[: (place.column or 1) - 1].strip().isidentifier():
+        above = next((at for at in range(number - 1, 0, -1) if lines[at - 1].strip()), None)
+        if above is not None:
+            return "this key is indented differently from its neighbors", f"align it with line {above}"
+    return "this line has a second ':'", "put the value in quotes"
 
 
 def _keeps_text(path: Path) -> bool:

@@ -357,7 +357,7 @@ def test_builds_the_environment_when_asked(jobsdk: Jobsdk, work: Path) -> None:
         (["job", "delete"], "Give the names of the runs to delete."),
         (["job", "delete", "nothing"], "there is no run named 'nothing'"),
         (["prune"], "nothing says which runs may go. Fix: give older_than (--older-than 30d)"),
-        (["prune", "--older-than", "month"], "'month' is no length of time"),
+        (["prune", "--older-than", "month"], "'month' is not a length of time"),
     ],
 )
 def test_wrong_use_is_one_clear_error(jobsdk: Jobsdk, words: list[str], message: str) -> None:
@@ -442,3 +442,32 @@ def test_show_says_what_ran_and_diff_what_differs(jobsdk: Jobsdk, work: Path) ->
     ]
     same = jobsdk("job", "diff", "a", "a")
     assert (same.code, same.out, same.err) == (0, "", "nothing that jobsdk knows differs\n")
+
+
+def test_the_list_names_what_it_can_and_is_shown_again_and_again(jobsdk: Jobsdk, work: Path) -> None:
+    jobsdk("job", "create", "-f", "job.yml", "--wait", "--name", "bad", "--set", "inputs.code=3",
+           "--set", "display_name=my run")  # fmt: skip
+    head, row = jobsdk("job", "list").out.splitlines()
+    assert re.split("  +", head) == [
+        "NAME", "DISPLAY NAME", "STATUS", "CODE", "EXPERIMENT", "COMPUTE", "NODES", "RANKS", "CREATED", "TOOK",
+        "MESSAGE",
+    ]  # fmt: skip
+    cells = re.split("  +", row)
+    assert cells[:4] == ["bad", "my run", "Failed", "3"]
+    assert re.fullmatch(r"[-0-9]+ [:0-9]+ [A-Z+0-9]+", cells[8])
+    assert cells[10].startswith("rank ")
+    process = subprocess.Popen([*ARGV, "job", "list", "--watch"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    heads = [line for line in (process.stdout.readline() for _ in range(4)) if line.startswith("NAME")]
+    process.send_signal(signal.SIGINT)
+    process.stdout.close()
+    assert (process.wait(200), len(heads)) == (130, 2)
+
+
+def test_download_says_what_came_and_what_was_there(jobsdk: Jobsdk) -> None:
+    jobsdk("job", "create", "-f", "job.yml", "--wait", "--name", "done")
+    first = jobsdk("job", "download", "done", "-p", "to")
+    assert re.fullmatch(r"artifacts: \d+ files\n", first.err)
+    assert first.out == "to\n"
+    second = jobsdk("job", "download", "done", "-p", "to")
+    assert re.fullmatch(r"artifacts: \d+ files, with what was there before\n", second.err)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobsdk import __main__
+from jobsdk.cli import main
 from jobsdk.cli.output import show_table
 from jobsdk.cli.records import COLUMNS, DISPENSABLE
 
@@ -136,13 +138,46 @@ def test_a_narrow_terminal_gets_fewer_columns_but_whole_ones(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", str(width))
     name = "plucky_tortoise_0123456789"
-    cells = (name, "CancelRequested", "", "an-experiment", "local", "2", "4", "2026-01-01", "1 s")
+    cells = (
+        name,
+        "",
+        "CancelRequested",
+        "",
+        "an-experiment",
+        "local",
+        "2",
+        "4",
+        "me",
+        "2026-01-01",
+        "1 s",
+        "3 s ago",
+        "",
+    )
     show_table(COLUMNS, [cells], DISPENSABLE)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     head, _, row = (line for line in plain.splitlines() if line.strip())
-    assert tuple(head.split()) == columns
+    assert tuple(re.split("  +", head.strip())) == columns
     assert name in row
     assert "CancelRequested" in row
+
+
+def test_a_type_that_does_not_exist_is_marked(jobsdk: Jobsdk, work: Path) -> None:
+    (work / "computes.yml").write_text("computes: {bad: {type: slrum}}\n")
+    assert "slrum (no such type)" in jobsdk("compute", "list").out
+
+
+def test_a_full_disk_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("jobsdk.client.operations.JobOperations.get", full)
+    assert main(["job", "show", "x"]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith(
+        "runs: No space left on device. Fix: delete runs (jobsdk prune), or set JOBSDK_HOME elsewhere\n"
+    )
 
 
 def test_a_default_that_does_not_exist_is_listed_as_such(jobsdk: Jobsdk, work: Path) -> None:

@@ -28,7 +28,10 @@ def test_a_report_that_cannot_be_written_says_where_it_can(jobsdk: Jobsdk) -> No
     jobsdk("job", "create", "-f", "job.yml", "--name", "told", "--wait")
     shown = jobsdk("job", "report", "told", "--html", "nowhere/x.html")
     assert shown.code == 2
-    assert "error: the report cannot be written to nowhere/x.html: No such file or directory. Fix: --html " in shown.err
+    assert (
+        "error: the report cannot be written to nowhere/x.html: No such file or directory. Fix: choose a path"
+        in shown.err
+    )
 
 
 def test_a_run_that_has_reported_nothing(jobsdk: Jobsdk) -> None:

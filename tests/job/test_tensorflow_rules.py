@@ -50,15 +50,15 @@ def found(**fields: Any) -> list[tuple[str, str, str]]:
         ('"""Says TF_USE_LEGACY_KERAS and tf_keras."""\n' + FIT, {"distribution": tensorflow}, "command", "fit"),
         (FIT.replace("epochs=3", "validation_data=v"), {"distribution": tensorflow}, "command", "train.py calls fit"),
         # roles
-        (SERVED, {"distribution": TensorFlowDistribution(chief=True)}, "distribution", "parameter_server_count: 1"),
-        (SERVED, {"distribution": TensorFlowDistribution(parameter_server_count=1)}, "distribution", "chief: true"),
+        (SERVED, {"distribution": TensorFlowDistribution(chief=True)}, "distribution", "parameter_server_count=1"),
+        (SERVED, {"distribution": TensorFlowDistribution(parameter_server_count=1)}, "distribution", "chief=True"),
         (MIRRORED, {"distribution": TensorFlowDistribution(parameter_server_count=1)},
          "distribution.parameter_server_count", "remove it"),
         (ONE_MACHINE, {"distribution": tensorflow}, "command", "use MultiWorkerMirroredStrategy"),
         # types
         (MIRRORED, {"distribution": PyTorchDistribution()}, "command", "the type pytorch does not set it"),
         (MIRRORED, {"distribution": PyTorchDistribution(process_count_per_instance=2), "instance_count": 1}, "command",
-         "{type: tensorflow}"),
+         "distribution={'type': 'tensorflow'}"),
         ('import os, json\njson.loads(os.environ["TF_CONFIG"])' + SERVED, {"instance_count": 1}, "command",
          "a job without a distribution"),
     ],

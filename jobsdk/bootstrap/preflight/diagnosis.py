@@ -44,7 +44,7 @@ def _python(facts: Mapping[str, Any]) -> Finding:
 def _packages(facts: Mapping[str, Any]) -> Iterator[Finding]:
     known = facts.get("packages") or {}
     if "torch" not in known:
-        yield Finding(OK, "torch", "not installed in this Python")
+        yield Finding(OK, "torch", "not installed in this Python; only PyTorch jobs need it")
         return
     cuda = known.get("cuda", "none")
     yield Finding(OK, "torch", "%s, %s" % (known["torch"], "built without CUDA" if cuda == "none" else "CUDA " + cuda))

@@ -62,7 +62,8 @@ class Host:
                 env=dict(environ) if environ is not None else None, cwd=cwd, timeout=timeout, check=False,
             )  # fmt: skip
         except FileNotFoundError:
-            raise ComputeError(f"there is no {argv[0]} on {self.name}") from None
+            fix = "set login of the compute to a host that has it, or run jobsdk there"
+            raise ComputeError(f"there is no {argv[0]} on {self.name}. Fix: {fix}") from None
         except OSError as error:
             raise ComputeError(f"{argv[0]} cannot be run on {self.name}: {error.strerror}") from error
         except subprocess.TimeoutExpired:

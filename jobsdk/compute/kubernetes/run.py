@@ -119,10 +119,10 @@ class Look:
         self._tell_refusals(job, pods)
         self._read_logs(pods)
         is_over = self._mirror.tell()
-        if repr(self._state) != self._before:
-            self._run.write_json(_STATE, self._state)
         if not is_over and job is not None:
             self._replace_lost(pods)
+        if repr(self._state) != self._before:
+            self._run.write_json(_STATE, self._state)
         self._judge(job, pods, is_over)
 
     # -- what only the cluster knows ---------------------------------------------------------------------------------

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from jobsdk.bootstrap.agent import inventory
 from tests.bootstrap.runs import LocalRun, plan
-
-needs_mpi4py = pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed")
 
 #: As Horovod's own module answers; Horovod has no wheel that installs here.
 HOROVOD = """
@@ -64,7 +61,7 @@ def test_a_job_without_python_is_noted_without_one(tmp_path: Path) -> None:
     assert event["python"] is None
 
 
-@needs_mpi4py
+@pytest.mark.framework("mpi")
 def test_ranks_that_each_saw_a_world_of_one_get_a_warning(tmp_path: Path) -> None:
     run = LocalRun(tmp_path, plan(f"{sys.executable} -c 'from mpi4py import MPI'", nodes=1))
     assert run.wait() == 0
@@ -86,7 +83,7 @@ def test_horovod_is_asked_too(size: int, processes: int, told: int, tmp_path: Pa
     assert len(run.events("warning")) == told
 
 
-@needs_mpi4py
+@pytest.mark.framework("mpi")
 def test_one_rank_with_a_world_of_its_own_is_no_mistake(tmp_path: Path) -> None:
     run = LocalRun(tmp_path, plan(f"[ $RANK = 1 ] || {sys.executable} -c 'from mpi4py import MPI'", nodes=1))
     assert run.wait() == 0
