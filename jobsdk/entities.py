@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-from jobsdk.job.command import CommandJob
-from jobsdk.job.distribution import (
-    DeepSpeedDistribution,
-    MpiDistribution,
-    PyTorchDistribution,
-    RayDistribution,
-    TensorFlowDistribution,
-)
-from jobsdk.job.environment import BuildContext, Environment
-from jobsdk.job.identity import AmlTokenConfiguration, ManagedIdentityConfiguration, UserIdentityConfiguration
-from jobsdk.job.io import Data, Input, Output
-from jobsdk.job.resources import CommandJobLimits, JobResourceConfiguration, QueueSettings, ResourceConfiguration
-from jobsdk.job.services import JupyterLabJobService, SshJobService, TensorBoardJobService, VsCodeJobService
+from jobsdk.job.command import CommandJob as CommandJob
+from jobsdk.job.distribution import DeepSpeedDistribution as DeepSpeedDistribution
+from jobsdk.job.distribution import MpiDistribution as MpiDistribution
+from jobsdk.job.distribution import PyTorchDistribution as PyTorchDistribution
+from jobsdk.job.distribution import RayDistribution as RayDistribution
+from jobsdk.job.distribution import TensorFlowDistribution as TensorFlowDistribution
+from jobsdk.job.environment import BuildContext as BuildContext
+from jobsdk.job.environment import Environment as Environment
+from jobsdk.job.identity import AmlTokenConfiguration as AmlTokenConfiguration
+from jobsdk.job.identity import ManagedIdentityConfiguration as ManagedIdentityConfiguration
+from jobsdk.job.identity import UserIdentityConfiguration as UserIdentityConfiguration
+from jobsdk.job.io import Data as Data
+from jobsdk.job.io import Input as Input
+from jobsdk.job.io import Output as Output
+from jobsdk.job.resources import CommandJobLimits as CommandJobLimits
+from jobsdk.job.resources import JobResourceConfiguration as JobResourceConfiguration
+from jobsdk.job.resources import QueueSettings as QueueSettings
+from jobsdk.job.resources import ResourceConfiguration as ResourceConfiguration
+from jobsdk.job.services import JupyterLabJobService as JupyterLabJobService
+from jobsdk.job.services import SshJobService as SshJobService
+from jobsdk.job.services import TensorBoardJobService as TensorBoardJobService
+from jobsdk.job.services import VsCodeJobService as VsCodeJobService
 
 #: Azure ML's common name of what `command()` and `load_job()` return.
 Command = CommandJob
 
-__all__ = [
-    "AmlTokenConfiguration",
-    "BuildContext",
-    "Command",
-    "CommandJob",
-    "CommandJobLimits",
-    "Data",
-    "DeepSpeedDistribution",
-    "Environment",
-    "Input",
-    "JobResourceConfiguration",
-    "JupyterLabJobService",
-    "ManagedIdentityConfiguration",
-    "MpiDistribution",
-    "Output",
-    "PyTorchDistribution",
-    "QueueSettings",
-    "RayDistribution",
-    "ResourceConfiguration",
-    "SshJobService",
-    "TensorBoardJobService",
-    "TensorFlowDistribution",
-    "UserIdentityConfiguration",
-    "VsCodeJobService",
-]
+__all__ = [name for name in globals() if name[0].isupper()]

@@ -85,7 +85,7 @@ def _write(folder: Path, payload: Payload) -> None:
     _put(folder / call.FACTS, payload.facts.encode())
     _put(folder / "call.py", Path(call.__file__).read_bytes())
     ours = Path(call.__file__).parents[1]
-    of_ranks = [ours / "__init__.py", *(ours / "train").glob("*.py")]  # jobsdk.train, which needs nothing else
+    of_ranks = [*ours.glob("__init__.py*"), *(ours / "train").glob("*.py")]  # jobsdk.train, which needs nothing else
     for package, sources in (
         (ours, of_ranks),
         (Path(cloudpickle.__file__).parent, Path(cloudpickle.__file__).parent.glob("*.py")),
