@@ -34,8 +34,9 @@ NATIVE, BOOTSTRAP = "native", "bootstrap"
 LAUNCHERS = (NATIVE, BOOTSTRAP)
 #: What of a job is for this compute alone, in `resources.properties`; it is not sent.
 PROPERTY = "azureml"
+_FOLDER = ".jobsdk"  # in the code folder
 #: Where the bootstrap lies in the code folder. Its bytes are those of the jobsdk, so that the same code stays the same.
-BOOTSTRAP_FILE = f".jobsdk/{parcel.BOOTSTRAP}"
+BOOTSTRAP_FILE = f"{_FOLDER}/{parcel.BOOTSTRAP}"
 
 _PATH_NAMES = {"inputs": azureml_node.INPUT, "outputs": azureml_node.OUTPUT}
 #: Linux takes no longer string from one program to the next (MAX_ARG_STRLEN, 32 pages of 4 KiB, with the NUL).
@@ -193,7 +194,8 @@ def _command_of_bootstrap(plan: Plan, settings: Mapping[str, Any]) -> str:
         for name, given in plan[part].items()
         if "literal" not in given
     ]
-    start = f"exec {settings.get('python', 'python3')} -S -E {BOOTSTRAP_FILE} azureml"
+    argv = parcel.command(settings.get("python", "python3"), _FOLDER, "azureml")
+    start = " ".join(["exec", *argv])
     return f"export {' '.join(paths)} && {start}" if paths else start
 
 

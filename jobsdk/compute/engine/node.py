@@ -122,12 +122,14 @@ class HeldNode:
             JOBSDK_RELAY="1",
             JOBSDK_LED="1",
         )
-        argv = [sys.executable, "-S", "-E", os.path.join(self.folder, PARCEL, BOOTSTRAP), "node", self.folder]
         self._process = subprocess.Popen(
-            [*self._before, *argv], env=environment, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            [*self._before, *self._bootstrap("node", self.folder)], env=environment, cwd=self.folder,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         threading.Thread(target=self._read, name="jobsdk-node", daemon=True).start()
+
+    def _bootstrap(self, *verb: str) -> List[str]:
+        return [sys.executable, "-S", "-E", os.path.join(self.folder, PARCEL, BOOTSTRAP), *verb]
 
     def _code(self) -> str:
         """What the working directory becomes: the job's code, or an empty folder."""
@@ -204,9 +206,8 @@ class HeldNode:
                 self.lines(0.1)
             if self.code is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            argv = [sys.executable, "-S", "-E", os.path.join(self.folder, PARCEL, BOOTSTRAP), "host", "sweep"]
             given = json.dumps({"run_dir": self.folder}).encode()
-            subprocess.run(argv, input=given, stdout=subprocess.DEVNULL, check=False)
+            subprocess.run(self._bootstrap("host", "sweep"), input=given, stdout=subprocess.DEVNULL, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

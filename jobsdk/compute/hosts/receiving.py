@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from jobsdk.bootstrap.system import private
 from jobsdk.bootstrap.transport import pull
 from jobsdk.bootstrap.transport.extraction import LeftOut, extract
+from jobsdk.compute.shipping import parcel
 from jobsdk.errors import ComputeError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def receive(session: Session, run: RunFolder, run_dir: str) -> Received:
     session.close_stdin()
     if not session.skip_to(pull.MARK):
         code = session.code()
-        if code == 2 and "bootstrap.pyz" in session.err():
+        if code == 2 and parcel.BOOTSTRAP in session.err():
             raise ComputeError(f"{session.host}: {run_dir} of run {run.name} is not there any more")
         session.check()
         raise ComputeError(f"{session.host}: no answer about run {run.name}")

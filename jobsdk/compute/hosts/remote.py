@@ -270,9 +270,9 @@ class RemoteHost(Host):
     def receive(self, run: RunFolder, run_dir: str) -> Received:
         """`pull` but for the events, which the result's `note()` adds. To be called under the run's pull.lock."""
         from jobsdk.compute.hosts.receiving import receive
+        from jobsdk.compute.shipping import parcel
 
-        argv = [self.python, "-S", "-E", f"{run_dir}/bootstrap.pyz", "pull", run_dir]
-        with self.start(argv) as session:
+        with self.start(parcel.command(self.python, run_dir, "pull", run_dir)) as session:
             session.limit(PULL_TIMEOUT_S)
             try:
                 return receive(session, run, run_dir)

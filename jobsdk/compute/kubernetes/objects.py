@@ -159,7 +159,7 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         "name": CONTAINER,
         "image": image,
         **_some(imagePullPolicy=settings.get("image_pull_policy")),
-        "command": [settings.get("python", "python3"), "-S", "-E", f"{PARCEL_DIR}/{parcel.BOOTSTRAP}", "node", RUN_DIR],
+        "command": parcel.command(settings.get("python", "python3"), PARCEL_DIR, "node", RUN_DIR),
         "env": _environment(settings, name, code),
         **_some(resources=_resources(plan, settings)),
         "volumeMounts": mounts,

@@ -39,6 +39,11 @@ def make(run: RunFolder) -> Parcel:
     return Parcel(files)
 
 
+def command(python: str, folder: str, *verb: str) -> list[str]:
+    """The argv that starts the bootstrap of a parcel in `folder`: isolated from what is installed there."""
+    return [python, "-S", "-E", f"{folder}/{BOOTSTRAP}", *verb]
+
+
 def secret_values(parcel: Parcel) -> dict[str, str]:
     """What is secret in a parcel, as text: for engines that keep secrets by themselves."""
     return {name: parcel.files[name].decode() for name in parcel.private if name in parcel.files}

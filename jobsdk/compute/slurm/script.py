@@ -131,8 +131,7 @@ def _srun(plan: Plan, settings: Mapping[str, Any], folders: Folders, image: str 
     if folders.in_place is not None:
         options.append(f"--chdir={folders.in_place}")
     options += [*settings.get("srun", []), *_container(settings, folders, image)]
-    python = settings.get("python", "python3")
-    program = [python, "-S", "-E", f"{folders.run_dir}/{parcel.BOOTSTRAP}", "node", folders.run_dir]
+    program = parcel.command(settings.get("python", "python3"), folders.run_dir, "node", folders.run_dir)
     return f"{shlex.join(options)} \\\n    {shlex.join(program)}"
 
 

@@ -74,13 +74,12 @@ def ask(host: RemoteHost, operation: str, run_dir: str | None, timeout: float = 
     It is done by the bootstrap in `run_dir`, or where there is none (None) by one that goes along and leaves nothing.
     """
     data = json.dumps(given if run_dir is None else {"run_dir": run_dir, **given}).encode()
-    python = [host.python, "-S", "-E"]
     if run_dir is None:
         whole = parcel.bootstrap()
-        argv = [*python, "-c", _CARRIED % ssh_errors.OLD_PYTHON, str(len(whole)), "host", operation]
+        argv = [host.python, "-S", "-E", "-c", _CARRIED % ssh_errors.OLD_PYTHON, str(len(whole)), "host", operation]
         data = whole + data
     else:
-        argv = [*python, f"{run_dir}/{parcel.BOOTSTRAP}", "host", operation]
+        argv = parcel.command(host.python, run_dir, "host", operation)
     with host.start(argv) as session:
         out = session.communicate(data, timeout)
         _, found, line = out.partition(far_host.MARK)

@@ -137,7 +137,7 @@ class Start:
                 environment[variables.CODE] = places[one.leader]
             if all(other.leader != one.leader for other in self._members if other.rank != one.rank):
                 environment[far_host.OWN_FOLDER] = "1"
-            argv = [self._spec["python"], "-S", "-E", f"{one.run_dir}/{parcel.BOOTSTRAP}", "host", "node", one.run_dir]
+            argv = parcel.command(self._spec["python"], one.run_dir, "host", "node", one.run_dir)
             answer: dict[str, Any] = ask(
                 one.host, "start", one.run_dir, rank=one.rank, argv=argv, environment=environment,
                 setup=self._spec["setup"], gpus=one.entry.gpus, count=self._spec["gpus"], note=note,
