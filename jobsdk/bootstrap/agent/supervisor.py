@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .. import distributions, launchers
+from ..control.channel import Channel, Message, Outgoing
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT_S, Pulse
 from ..failures import tracebacks
@@ -36,7 +37,7 @@ _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 class _Bootstrap(NamedTuple):
     rank: int
-    lifeline: socket.socket
+    channel: Channel
 
 
 class Supervisor:
@@ -137,9 +138,9 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._silent.discard(rank)
-        self._bootstraps[pid] = _Bootstrap(rank, ours)
         self._heard[pid] = time.monotonic()
-        self._loop.on_readable(ours, functools.partial(self._hear, pid, ours))
+        channel = Channel(self._loop, ours, functools.partial(self._hear, pid), lambda _: None)
+        self._bootstraps[pid] = _Bootstrap(rank, channel)
         self._event("bootstrap_up", node=rank, pid=pid, host=socket.gethostname())
 
     def _forget_the_others(self) -> None:
@@ -148,7 +149,7 @@ class Supervisor:
         for signum in _SIGNALS:
             signal.signal(signum, signal.SIG_DFL)
         for bootstrap in self._bootstraps.values():
-            bootstrap.lifeline.close()
+            bootstrap.channel.close()
 
     def _be_node(self, place: Node) -> int:
         """In the fork: this node's own log for what the bootstrap itself says, then the node's life."""
@@ -201,21 +202,12 @@ class Supervisor:
             how = "gave no sign of life for %g s and %s" % (self._heartbeat, how)
         return rank, "the bootstrap of node %d %s" % (rank, how)
 
-    def _hear(self, pid: int, lifeline: socket.socket) -> None:
-        """Lines of a bootstrap: signs of life, and from node 0 "replace K": node K is to have another bootstrap."""
-        try:
-            words = lifeline.recv(4096)
-        except OSError:
-            words = b""
-        if not words:
-            self._loop.forget(lifeline)
-            return
+    def _hear(self, pid: int, message: Message) -> None:
+        """A sign of life, or node 0 asks for another bootstrap of a node."""
         self._heard[pid] = time.monotonic()
-        for line in words.decode().splitlines():
-            word, _, number = line.partition(" ")
-            if word == "replace":
-                self._to_replace.add(int(number))
-                self._replace()
+        if message["type"] == "replace":
+            self._to_replace.add(message["node"])
+            self._replace()
 
     def _replace(self) -> None:
         """Start what node 0 waits for, where nothing of its forerunner is left."""
@@ -231,7 +223,7 @@ class Supervisor:
         for name in os.listdir(self._run_dir):
             if name.startswith("stacks-") and name.endswith(".request"):
                 os.unlink("%s/%s" % (self._run_dir, name))
-                self._tell_node_0("stacks %s" % name[len("stacks-") : -len(".request")])
+                self._tell_node_0({"type": "stacks", "id": name[len("stacks-") : -len(".request")]})
 
     def _look_after(self, stood_still: bool) -> None:
         """Kill a bootstrap that hangs or is stopped; what it leaves is then ended as if it had been killed."""
@@ -252,12 +244,11 @@ class Supervisor:
             bootstrap = self._bootstraps.pop(pid, None)
             if bootstrap is None:
                 continue
-            self._loop.forget(bootstrap.lifeline)
-            bootstrap.lifeline.close()
+            bootstrap.channel.close()
             code, signum = processes.exit_code(status)
             self._ended.append((code, signum, bootstrap.rank))
             self._kill_orphans()
-            self._tell_node_0("lost %d %d %d" % (bootstrap.rank, pid, code))
+            self._tell_node_0({"type": "lost", "node": bootstrap.rank, "pid": pid, "code": code})
             if bootstrap.rank == 0:
                 self._to_replace.clear()
             self._replace()
@@ -311,18 +302,15 @@ class Supervisor:
     def _cancel(self) -> None:
         if not self._cancelled:
             self._cancelled = True
-            self._tell_node_0("cancel")
+            self._tell_node_0({"type": "cancel"})
             self._kill_the_rest_after(self._plan["grace_s"] + 5.0)
             if not self._bootstraps:  # between two starts
                 self._loop.stop()
 
-    def _tell_node_0(self, word: str) -> None:
+    def _tell_node_0(self, message: Outgoing) -> None:
         for bootstrap in self._bootstraps.values():
             if bootstrap.rank == 0:
-                try:
-                    bootstrap.lifeline.send(word.encode() + b"\n")
-                except OSError:
-                    pass  # it is ending
+                bootstrap.channel.send(message)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

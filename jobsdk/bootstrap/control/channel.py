@@ -36,8 +36,8 @@ def _nobody(_: Any) -> None:
 class Channel:
     """One connection: `send` queues a message, `on_message` gets each that arrives, `on_close` why it ended, once.
 
-    Both may be replaced while it lives. `local_address` and `remote_address` are empty where the other side has gone
-    before we looked.
+    Both may be replaced while it lives. `local_address` and `remote_address` are empty for a socket pair, and where the
+    other side has gone before we looked.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class Channel:
         self._incoming = bytearray()
         self._outgoing = bytearray()
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.local_address = network.plain(str(sock.getsockname()[0]))
             self.remote_address = network.plain(str(sock.getpeername()[0]))
         except OSError:

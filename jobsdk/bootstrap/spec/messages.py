@@ -1,5 +1,8 @@
 """What goes over the control port, as JSON: the reference of these formats.
 
+The local compute's supervisor and its bootstraps talk over socket pairs in the same frames: `alive` and `replace`
+(`node`) go to the supervisor, `cancel`, `lost` (`node`, `pid`, `code`) and `stacks` (`id`) come from it.
+
 Every message has its `type`. Messages of a node have the attempt that they belong to as `restart`; node 0 ignores those
 of an attempt that is over. Ends of ranks and failures are a `RankEnd` of `report`. Times are seconds since 1970 by node
 0's clock. Import it for annotations only (`if TYPE_CHECKING`): the bootstrap starts without it.
