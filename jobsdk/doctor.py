@@ -5,20 +5,26 @@ Everything here only looks. What one check runs into is its own finding; no chec
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import json
 import os
 import re
+import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobsdk import compute as computes
 from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.preflight import diagnosis, machine
 from jobsdk.bootstrap.preflight.finding import OK, PROBLEM, WARNING, Finding
 from jobsdk.bootstrap.spec import ranks
 from jobsdk.bootstrap.system import network, private
+from jobsdk.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobsdk.client.operations import Warn
@@ -33,13 +39,8 @@ _GPU_PATIENCE_S = 10.0
 #: Seconds that the nodes of a preflight wait for one another.
 _RENDEZVOUS_TIMEOUT_S = 120.0
 #: Programs of engines that tell their version quickly, with what makes them.
-_PROGRAMS = {
-    "srun": ("--version",),
-    "sbatch": ("--version",),
-    "kubectl": ("version", "--client"),
-    "docker": ("--version",),
-    "podman": ("--version",),
-}
+_PROGRAMS: dict[str, tuple[str, ...]] = dict.fromkeys(("srun", "sbatch", "kubectl", "docker", "podman"), ("--version",))
+_PROGRAMS["kubectl"] = ("version", "--client")
 #: Engines that are Python packages: to start their programs would take seconds.
 _PACKAGES = {"deepspeed": "deepspeed", "ray": "ray", "spark-submit": "pyspark"}
 
@@ -84,8 +85,8 @@ def _nvidia(expected: bool) -> Iterator[Finding]:
             yield Finding(WARNING, "gpus", "nvidia-smi is not on PATH", "install it to see the GPUs' memory and errors")
         return
     fields = "index,memory.used,memory.total,ecc.errors.uncorrected.volatile.total"
-    answer = _ask({"nvidia-smi": [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]}, _GPU_PATIENCE_S)
-    text = answer["nvidia-smi"]
+    argv = [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    text = _ask({"": argv}, _GPU_PATIENCE_S)[""]
     if text is None:
         yield Finding(PROBLEM, "gpus", "nvidia-smi does not answer", "see `nvidia-smi` and `dmesg | grep NVRM`")
         return
@@ -109,21 +110,19 @@ def _kernel_errors() -> Iterator[Finding]:
         log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return
-    numbers: dict[str, int] = {}
+    numbers: Counter[str] = Counter()
     try:
         while record := os.read(log, 8192):
             if (match := re.search(rb"NVRM: Xid \(.*?\): (\d+)", record)) is not None:
-                number = match[1].decode()
-                numbers[number] = numbers.get(number, 0) + 1
+                numbers[match[1].decode()] += 1
     except OSError:
         pass  # BlockingIOError is the log's end
     finally:
         os.close(log)
     if numbers:
         said = ", ".join(f"Xid {number} x {count}" for number, count in numbers.items())
-        yield Finding(
-            WARNING, "gpus", f"the kernel's log has GPU errors: {said}", "NVIDIA's list of Xid errors says what each is"
-        )
+        fix = "NVIDIA's list of Xid errors says what each is"
+        yield Finding(WARNING, "gpus", f"the kernel's log has GPU errors: {said}", fix)
 
 
 def _interfaces(interfaces: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -206,27 +205,19 @@ def _number(text: str) -> str:
 def _ask(commands: dict[str, list[str]], patience: float) -> dict[str, str | None]:
     """What programs print, run all at once; None for one that fails or takes longer than `patience` seconds."""
     import subprocess
-    import time
+    from concurrent.futures import ThreadPoolExecutor
 
-    deadline = time.monotonic() + patience
-    running: dict[str, subprocess.Popen[str]] = {}
-    for name, argv in commands.items():
+    def answer(argv: list[str]) -> str | None:
         try:
-            running[name] = subprocess.Popen(
+            return subprocess.run(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                errors="replace", start_new_session=True,
-            )  # fmt: skip
-        except OSError:
-            pass
-    answers: dict[str, str | None] = dict.fromkeys(commands)
-    for name, process in running.items():
-        try:
-            text = process.communicate(timeout=max(0.01, deadline - time.monotonic()))[0]
-            answers[name] = text if process.returncode == 0 else None
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-    return answers
+                errors="replace", start_new_session=True, timeout=patience, check=True,
+            ).stdout  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            return None
+
+    with ThreadPoolExecutor(max_workers=len(_PROGRAMS)) as threads:
+        return dict(zip(commands, threads.map(answer, commands.values()), strict=True))
 
 
 # -- jobsdk's own ------------------------------------------------------------------------------------------------
@@ -245,11 +236,6 @@ def _home(folder: Path) -> Iterator[Finding]:
 
 def _open_to_others(folder: Path) -> Iterator[Finding]:
     """Folders of jobsdk that other users may enter although no `folder_mode` says so: older versions made them so."""
-    import shlex
-
-    from jobsdk import compute as computes
-    from jobsdk.runs.folder import RunFolder
-
     if not folder.is_dir():
         return
     found = [folder / name for name in ("cache", "code", "envs", "functions", "history.db") if _is_open(folder / name)]
@@ -289,9 +275,8 @@ def _is_open(path: Path, settings: Mapping[str, Any] = MappingProxyType({})) -> 
 def _runs() -> Iterator[Finding]:
     """Processes of this user that belong to runs: those whose supervisor is dead are left over."""
     from jobsdk.home import runs_folder
-    from jobsdk.runs.folder import RunFolder
 
-    counted: dict[str, int] = {}
+    counted: Counter[str] = Counter()
     for pid in filter(str.isdigit, os.listdir("/proc")) if os.path.isdir("/proc/self") else ():
         try:
             variables = Path("/proc", pid, "environ").read_bytes().split(b"\0")
@@ -299,8 +284,7 @@ def _runs() -> Iterator[Finding]:
             continue
         for variable in variables:
             if variable.startswith(b"JOBSDK_RUN_DIR="):
-                run_dir = os.fsdecode(variable.partition(b"=")[2])
-                counted[run_dir] = counted.get(run_dir, 0) + 1
+                counted[os.fsdecode(variable.partition(b"=")[2])] += 1
     going = []
     for run_dir, count in sorted(counted.items()):
         run = RunFolder(Path(run_dir))
@@ -333,7 +317,6 @@ def plan_preflight(
 
     Raises ValidationError and ComputeError, as for the job itself.
     """
-    from jobsdk import compute as computes
     from jobsdk.client.submission import Draft
     from jobsdk.job import workers
     from jobsdk.planning.plan import whole_plan
@@ -384,45 +367,25 @@ def run_preflight(compiled: Submission, warn: Warn) -> Preflight:
 
 
 def _result(run: Run) -> Preflight:
+    """What node 0 left among the run's outputs, else what it printed, which is the same in words."""
     from jobsdk.bootstrap.preflight import run as preflight
+    from jobsdk.bootstrap.spec import paths as layout
+    from jobsdk.errors import JobsdkError
 
-    result = _fetched(run)
-    if result:
+    with contextlib.suppress(JobsdkError, OSError, ValueError):
+        folder = run.target.fetch(run.folder, ["default"])["default"]
+        result = json.loads(Path(folder, os.path.basename(preflight.result_path(""))).read_bytes())
         found = tuple(Finding(**finding) for finding in result["findings"])
         return Preflight(run.name, found, result["summary"], result["nodes"])
-    told = preflight.of_text(_log_of_node_0(run))
-    if told is not None:
-        return Preflight(run.name, tuple(told[0]), told[1], {})
+    with contextlib.suppress(OSError):  # logs come from every compute
+        log = Path(layout.rank_log(str(run.folder.path), 0, 0)).read_text(errors="replace")
+        if (told := preflight.of_text(log.splitlines())) is not None:
+            return Preflight(run.name, tuple(told[0]), told[1], {})
     report = run.report
     why = report.get("message") or "it has no report"
     text = f"the preflight did not come to its end ({report.get('status', 'Lost')}): {why}"
     fix = f"jobsdk job logs {run.name} shows what its nodes said"
     return Preflight(run.name, (Finding(PROBLEM, "answer", text, fix),), "no node was looked at", {})
-
-
-def _fetched(run: Run) -> dict[str, Any]:
-    """The result that node 0 left among the run's outputs; empty if they are missing."""
-    import json
-
-    from jobsdk.bootstrap.preflight import run as preflight
-    from jobsdk.errors import JobsdkError
-
-    try:
-        folder = run.target.fetch(run.folder, ["default"])["default"]
-        content: dict[str, Any] = json.loads(Path(folder, os.path.basename(preflight.result_path(""))).read_bytes())
-    except (JobsdkError, OSError, ValueError):
-        return {}
-    return content
-
-
-def _log_of_node_0(run: Run) -> list[str]:
-    """What it printed, which is the result in words: logs come from every compute."""
-    from jobsdk.bootstrap.spec import paths as layout
-
-    try:
-        return Path(layout.rank_log(str(run.folder.path), 0, 0)).read_text(errors="replace").splitlines()
-    except OSError:
-        return []
 
 
 def has_problem(findings: Iterable[Finding]) -> bool:

@@ -84,14 +84,12 @@ LONG = {
     "jobsdk/bootstrap/preflight/run.py": 457,
     "jobsdk/client/operations.py": 464,
     "jobsdk/client/operations.py:JobOperations": 307,
-    "jobsdk/client/run.py:Run": 288,
+    "jobsdk/client/run.py:Run": 287,
     "jobsdk/compute/ssh/compute.py:SshCompute": 258,
-    "jobsdk/doctor.py": 436,
     "jobsdk/emulator/workspace.py:Workspace": 259,
     "jobsdk/job/command.py": 489,
     "jobsdk/job/command.py:CommandJob": 289,
     "jobsdk/job/kinds.py": 465,
-    "jobsdk/runs/folder.py:RunFolder": 267,
     "jobsdk/runs/logs.py": 431,
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -131,8 +132,6 @@ class RunFolder:
 
     def write_private(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a new JSON file of the folder that only this user can read: it may hold passwords."""
-        from jobsdk.bootstrap.spec import plan_file
-
         plan_file.write_private(str(self.path / name), json.dumps(content, indent=1) + "\n")
 
     def facts(self) -> dict[str, Any]:
@@ -180,17 +179,8 @@ class RunFolder:
                 self._bury(state.status == "CancelRequested")
             except OSError as error:  # a full or read-only disk: told all the same
                 message = f"the run's supervisor is dead; that could not be written down: {error.strerror}"
-                state.feed(
-                    [
-                        {
-                            "t": time.time(),
-                            "event": "ended",
-                            "status": "Lost",
-                            "exit_code": exit_codes.LOST,
-                            "message": message,
-                        }
-                    ]
-                )
+                end = {"status": "Lost", "exit_code": exit_codes.LOST, "message": message}
+                state.feed([{"t": time.time(), "event": "ended", **end}])
                 return state
             state = self.recorded_state()
         return state
@@ -204,9 +194,7 @@ class RunFolder:
     def owner(self) -> tuple[int, int | None] | None:
         """(pid, start time) of the supervisor; None before its first word."""
         found = self.read_json("owner.json")
-        if not found:
-            return None
-        return found["pid"], found["start"]
+        return (found["pid"], found["start"]) if found else None
 
     def living_owner(self) -> int | None:
         """The supervisor's pid if it lives. A later process with the same pid does not count."""
@@ -267,7 +255,7 @@ class RunFolder:
         deadline = None if timeout is None else time.monotonic() + timeout
         pause, state = 0.01, State()
         reader, checked = EventReader(self.events_file), time.monotonic()
-        refresh = refresh or Refresh(self._look, Pace(0.5, 0.5))
+        refresh = refresh or Refresh(self.state, Pace(0.5, 0.5))
         while True:
             refresh.when_due(time.monotonic())
             state.feed(reader.read())
@@ -282,9 +270,6 @@ class RunFolder:
             time.sleep(pause if deadline is None else max(0.0, min(pause, deadline - now)))
             pause = min(pause * 1.5, 0.2)
 
-    def _look(self) -> None:
-        self.state()
-
     def request_cancel(self, by: str) -> None:
         """Ask the supervisor to end the run; a run that has ended stays as it is."""
         if self.state().is_terminal:
@@ -295,8 +280,6 @@ class RunFolder:
             time.sleep(0.01)  # it is just starting
         pid = self.living_owner()
         if pid is not None:
-            import signal
-
             processes.send([pid], signal.SIGTERM)
 
 

@@ -20,7 +20,7 @@ class Refresh:
     """Calls `refresh` at a pace that its engine can bear. `failed` hears, once in a row, why it could not be done."""
 
     def __init__(
-        self, refresh: Callable[[], None], pace: Pace, failed: Callable[[str], None] = lambda why: None
+        self, refresh: Callable[[], object], pace: Pace, failed: Callable[[str], None] = lambda why: None
     ) -> None:
         self._refresh = refresh
         self._shortest, self._longest = pace
