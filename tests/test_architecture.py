@@ -87,10 +87,10 @@ LONG = {
     "jobsdk/client/run.py:Run": 287,
     "jobsdk/compute/ssh/compute.py:SshCompute": 258,
     "jobsdk/emulator/workspace.py:Workspace": 259,
-    "jobsdk/job/command.py": 489,
-    "jobsdk/job/command.py:CommandJob": 289,
+    "jobsdk/job/command.py": 481,
+    "jobsdk/job/command.py:CommandJob": 281,
     "jobsdk/job/kinds.py": 465,
-    "jobsdk/runs/logs.py": 431,
+    "jobsdk/runs/logs.py": 422,
 }
 
 

@@ -188,20 +188,12 @@ class CommandJob(Restarts, hints=_HINTS):
     identity: Identity | None = field(IDENTITY, default=None, doc="The identity that reaches the data.")
     parent_job_name: str | None = field(Text(empty=False), default=None, doc="The job that this one belongs to.")
 
-    def __new__(cls, **_: Any) -> CommandJob:
-        job = super().__new__(cls)
-        object.__setattr__(job, "_base", None)
-        object.__setattr__(job, "_places", None)
-        object.__setattr__(job, "_loaded", None)
-        object.__setattr__(job, "is_of_another_type", False)
-        return job
-
-    _base: str | None
-    _places: Places | None
+    _base: str | None = None
+    _places: Places | None = None
     #: The plain data that `_places` are the places of.
-    _loaded: dict[str, Any] | None
+    _loaded: dict[str, Any] | None = None
     #: Whether what it was made of is a pipeline or the like: nothing else in it means anything here.
-    is_of_another_type: bool
+    is_of_another_type: bool = False
 
     @property
     def base_path(self) -> str | None:

@@ -106,7 +106,7 @@ class _File:
     def skip_to_last(self, lines: int) -> None:
         """Pass over all but the last lines that the file has now."""
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with open(self.path, "rb") as file:
                 self._given = self._seen = _start_of_last(file, lines)
         except FileNotFoundError:
             pass
@@ -116,7 +116,7 @@ class _File:
         try:
             if os.stat(self.path).st_size <= self._seen:
                 return 0
-            with open(self.path, "rb", buffering=0) as file:
+            with open(self.path, "rb") as file:
                 data = _at(file, self._seen, _CHUNK)
                 end = data.rfind(b"\n") + 1
                 if end:
@@ -131,7 +131,7 @@ class _File:
     def finish(self, write: Write) -> None:
         """Give a last line that was never ended, with an end."""
         if self.has_unended_line:
-            with open(self.path, "rb", buffering=0) as file:
+            with open(self.path, "rb") as file:
                 self._give(file, b"\n", write)
             self._given = self._seen
 
@@ -151,7 +151,7 @@ class _File:
     def progress(self) -> str:
         """The state of a progress bar: what follows the last carriage return of an unended line."""
         start = max(self._given, self._seen - 4096)
-        with open(self.path, "rb", buffering=0) as file:
+        with open(self.path, "rb") as file:
             data = _at(file, start, self._seen - start)
         return _last_state(data).decode("utf-8", "replace") if b"\r" in data else ""
 
@@ -159,13 +159,7 @@ class _File:
 def _at(file: BinaryIO, start: int, size: int) -> bytes:
     """`size` bytes from `start`, or fewer at the end of the file."""
     file.seek(start)
-    data = file.read(size)
-    while 0 < len(data) < size:
-        more = file.read(size - len(data))
-        if not more:
-            break
-        data += more
-    return data
+    return file.read(size)
 
 
 def _start_of_last(file: BinaryIO, lines: int) -> int:
@@ -229,7 +223,7 @@ class Follower:
         pace: Pace | None = None,
     ) -> None:
         self.state = State()
-        self._refresh = Refresh(refresh, pace or Pace(1.0, 1.0), self._refresh_failed)
+        self._refresh = Refresh(refresh, pace or Pace(1.0, 1.0), self._say)
         self._run = run
         self._out = out
         self._view = view or View()
@@ -335,9 +329,6 @@ class Follower:
             self._erase()
             self._out.flush()
             self._view.say(text)
-
-    def _refresh_failed(self, why: str) -> None:
-        self._say(why)
 
     def _say_cause(self, now: float) -> None:
         """Why the job is being stopped, where that takes long; at its end the card says it."""
