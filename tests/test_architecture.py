@@ -85,8 +85,6 @@ LONG = {
     "jobsdk/client/operations.py": 464,
     "jobsdk/client/operations.py:JobOperations": 307,
     "jobsdk/client/run.py:Run": 287,
-    "jobsdk/compute/ssh/compute.py:SshCompute": 258,
-    "jobsdk/emulator/workspace.py:Workspace": 259,
     "jobsdk/job/command.py": 481,
     "jobsdk/job/command.py:CommandJob": 281,
     "jobsdk/job/kinds.py": 465,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import re
 from typing import Any
 
@@ -24,6 +25,7 @@ _VERSIONED = ("codes", "environments", "data")
 CURATED = "AzureML-"
 #: Machines that Azure ML knows are of no interest here: every name is a cluster.
 _SIZE = "STANDARD_EMULATED"
+_SCALE = {"minNodeCount": 0, "maxNodeCount": 64, "nodeIdleTimeBeforeScaleDown": "PT120S"}
 
 
 def in_workspace(settings: Settings, handler: Handler) -> Handler:
@@ -95,7 +97,6 @@ class Workspace:
 
     def _workspace(self, request: Request) -> Response:
         settings = self._settings
-        api = f"https://{settings.api_host}"
         return Response(
             {
                 "id": settings.workspace.id,
@@ -110,7 +111,7 @@ class Workspace:
                     "friendlyName": settings.workspace_name,
                     "workspaceId": settings.workspace_guid,
                     "provisioningState": "Succeeded",
-                    "discoveryUrl": f"{api}/discovery",
+                    "discoveryUrl": f"https://{settings.api_host}/discovery",
                     "mlFlowTrackingUri": f"azureml://{settings.api_host}/mlflow/v1.0{settings.workspace.id}",
                     "storageAccount": f"/subscriptions/{settings.subscription_id}/resourceGroups/"
                     f"{settings.resource_group}/providers/Microsoft.Storage/storageAccounts/{settings.account}",
@@ -119,9 +120,8 @@ class Workspace:
         )
 
     def _discovery(self, request: Request) -> Response:
-        base = f"https://{self._settings.api_host}"
         names = ("api", "history", "experimentation", "modelmanagement", "catalog", "pipelines")
-        return Response(dict.fromkeys(names, base))
+        return Response(dict.fromkeys(names, f"https://{self._settings.api_host}"))
 
     def _datastores(self, request: Request) -> Response:
         names = self._settings.containers if request.query.get("isDefault") != "true" else ["workspaceblobstore"]
@@ -172,11 +172,7 @@ class Workspace:
                     "properties": {
                         "vmSize": _SIZE,
                         "vmPriority": "Dedicated",
-                        "scaleSettings": {
-                            "minNodeCount": 0,
-                            "maxNodeCount": 64,
-                            "nodeIdleTimeBeforeScaleDown": "PT120S",
-                        },
+                        "scaleSettings": _SCALE,
                         "osType": "Linux",
                         "allocationState": "Steady",
                     },
@@ -188,10 +184,8 @@ class Workspace:
 
     def _containers(self, request: Request) -> Response:
         kind = request.parts["kind"]
-        newest: dict[str, dict[str, Any]] = {}
-        for document in self._store.list(kind):
-            newest.setdefault(document["name"], document)
-        return Response({"value": [self._of_container(kind, name) for name in newest]})
+        names = dict.fromkeys(document["name"] for document in self._store.list(kind))
+        return Response({"value": [self._of_container(kind, name) for name in names]})
 
     def _container(self, request: Request) -> Response:
         return Response(self._of_container(request.parts["kind"], request.parts["name"]))
@@ -284,13 +278,11 @@ class Workspace:
         }  # fmt: skip
 
     def _start_upload(self, request: Request) -> Response:
-        import hashlib
-
         kind, name, version = (request.parts[part] for part in ("kind", "name", "version"))
         container = f"{kind}-{hashlib.sha256(f'{name}:{version}'.encode()).hexdigest()[:40]}"
         self._storage.make(container)
-        fault = self._faults.hit("expired_sas", "POST", request.host, request.path)
-        signature = self._storage.signature(container, has_run_out=fault is not None)
+        has_run_out = self._faults.hit("expired_sas", "POST", request.host, request.path) is not None
+        signature = self._storage.signature(container, has_run_out=has_run_out)
         address = self._storage.url(container)
         return Response(
             {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap import distributions
@@ -21,7 +21,9 @@ from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.ends import EngineEnd, finish
 from jobsdk.compute.hosts.remote import RemoteHost, each, errors_of
+from jobsdk.compute.settings import meanings, mistakes_in
 from jobsdk.compute.ssh.hosts import Entry, ask, entries
+from jobsdk.compute.ssh.settings import FOLDER, PYTHON, SETTINGS, lines
 from jobsdk.compute.ssh.start import MEMBERS, Member, Start, clock_difference
 from jobsdk.errors import ComputeError, JobsdkError
 from jobsdk.findings import Finding, show
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from jobsdk.planning.placement import Placement
     from jobsdk.runs.folder import RunFolder
 
-_FOLDER, _PYTHON = "~/.jobsdk", "python3"
 #: Below those that kernels give to outgoing connections; each run has a few of them for its control port.
 _FIRST_PORT, _LAST_PORT, _PORTS = 20000, 29000, 4
 _MOST_CLOCK_DIFFERENCE_S = 5.0  # seconds
@@ -46,41 +47,22 @@ class SshCompute(Compute):
     """The first hosts are the nodes of a job, host 0 its node 0."""
 
     type: ClassVar[str] = "ssh"
-    settings_known: ClassVar[Mapping[str, str]] = {
-        "hosts": "the machines: NAME, USER@HOST:PORT, or {host, gpus, address}",
-        "folder": f"where runs and code are kept there; without it {_FOLDER}",
-        "python": f"the interpreter there, 3.8 or later; without it {_PYTHON}",
-        "setup": "shell lines before the bootstrap is started there, as [module load cuda]",
-        "ports": "control ports of node 0 that others may reach, as [29400, 29401]; without it chosen for each run",
-        "gpus_per_node": "GPUs of each host that does not say it itself",
-        "ssh_options": 'further options for ssh, as ["-F", "/path/to/config"]',
-    }
+    settings_known: ClassVar[Mapping[str, str]] = meanings(SETTINGS)
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         super().__init__(name, settings)
         try:
-            self._read(settings)
+            self._hosts = entries(settings.get("hosts"), settings.get("gpus_per_node"))
         except ComputeError as error:
             raise ComputeError(f"compute {name}: {error}") from None
+        self._folder = str(settings.get("folder") or FOLDER).rstrip("/")
+        self._python = str(settings.get("python") or PYTHON)
+        self._setup = "".join(f"{line}\n" for line in lines(settings.get("setup", [])))
+        self._options = lines(settings.get("ssh_options", []))
+        self._ports: list[int] = settings.get("ports", [])
 
-    def _read(self, settings: Mapping[str, Any]) -> None:
-        for key in ("folder", "python"):
-            if not isinstance(settings.get(key, ""), str):
-                raise ComputeError(f"{key} must be a text")
-        per_node = settings.get("gpus_per_node")
-        if per_node is not None and (not isinstance(per_node, int) or isinstance(per_node, bool) or per_node < 0):
-            raise ComputeError("gpus_per_node must be a number")
-        self._hosts = entries(settings.get("hosts"), per_node)
-        self._folder = str(settings.get("folder") or _FOLDER).rstrip("/")
-        self._python = str(settings.get("python") or _PYTHON)
-        self._setup = "".join(f"{line}\n" for line in _texts("setup", settings.get("setup", [])))
-        self._options = _texts("ssh_options", settings.get("ssh_options", []))
-        ports = settings.get("ports", [])
-        if not isinstance(ports, list) or not all(isinstance(port, int) and 0 < port < 65536 for port in ports):
-            raise ComputeError("ports must be a list of numbers from 1 to 65535")
-        self._ports = [int(port) for port in ports]
-        if not self._folder.startswith(("/", "~/")):
-            raise ComputeError("folder must begin with / or ~/")
+    def mistakes(self, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        return mistakes_in(SETTINGS, own, of_job=False)
 
     # -- what it can do ------------------------------------------------------------------------------------------
 
@@ -327,13 +309,6 @@ def _of_locks(entry: Entry, trouble: str | None) -> list[Check]:
         return []
     message, _, fix = trouble.partition(". Fix: ")
     return [Check(f"{entry.host} locks", False, message, fix)]
-
-
-def _texts(key: str, given: object) -> list[str]:
-    texts = given.splitlines() if isinstance(given, str) else given
-    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
-        raise ComputeError(f"{key} must be a list of texts")
-    return texts
 
 
 def _gpus_needed(plan: Plan) -> int | None:
