@@ -191,10 +191,10 @@ def nearest(name: object, known: Iterable[str]) -> str | None:
     return plain[close[0]] if close else None
 
 
-def no_setting_of_a_job(name: object, known: Iterable[str]) -> str:
-    """What is said of a key in `resources.properties.TYPE` that there is not."""
+def meant(name: object, known: Iterable[str], otherwise: str) -> str:
+    """The fix for a name that there is not: the nearest one that there is, if there is one."""
     near = nearest(name, known)
-    return "is no setting of a job. Fix: " + (f"did you mean {near!r}?" if near else f"there are {', '.join(known)}")
+    return f"did you mean {near!r}?" if near else otherwise
 
 
 def _plain(name: str) -> str:

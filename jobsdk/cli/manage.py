@@ -123,10 +123,9 @@ def update(context: click.Context, name: str, settings: tuple[dict[str, Any], ..
 def _change(context: click.Context, run: Run, path: str, value: Any) -> None:
     field, dot, key = path.partition(".")
     if field not in CHANGEABLE:
-        from jobsdk.findings import nearest
+        from jobsdk.findings import meant
 
-        near = nearest(field, CHANGEABLE)
-        hint = f"did you mean {near!r}?" if near else f"what can be changed are {', '.join(CHANGEABLE)}"
+        hint = meant(field, CHANGEABLE, f"what can be changed are {', '.join(CHANGEABLE)}")
         context.fail(f"{field!r} of a run cannot be changed: {hint}")
     if field in ("tags", "properties"):
         if not dot or not key:

@@ -31,10 +31,9 @@ def download(
     """Copy logs and ./outputs, or one named output, or all; see `JobOperations.download`."""
     outputs = compute.outputs(run)
     if output_name is not None and output_name not in outputs and output_name != "default":
-        from jobsdk.findings import nearest
+        from jobsdk.findings import meant
 
-        near = nearest(output_name, outputs)
-        hint = f"did you mean {near!r}?" if near else f"it has {', '.join(outputs) or 'none'}"
+        hint = meant(output_name, outputs, f"it has {', '.join(outputs) or 'none'}")
         raise JobsdkError(f"run {run.name} has no output {output_name!r}: {hint}")
     places = {"default": Path("artifacts/outputs"), **{name: Path("named-outputs") / name for name in outputs}}
     wanted = [name for name in places if everything or name == (output_name or "default")]

@@ -44,6 +44,12 @@ class Check(NamedTuple):
     found: str
     fix: str = ""
 
+    @classmethod
+    def failed(cls, what: str, error: object, fix: str = "") -> Check:
+        """What an error says, with its own fix or else the one given."""
+        found, _, own = str(error).partition(". Fix: ")
+        return cls(what, False, found, own or fix)
+
 
 class Wanted(NamedTuple):
     """Which runs are asked for; None: all."""
@@ -92,15 +98,14 @@ class Compute(ABC):
     site_machines: Mapping[str, Mapping[str, Any]] | None = None
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        from jobsdk.findings import nearest
+        from jobsdk.findings import meant
 
         self.name = name
         self.settings = dict(settings)
         known = self.all_settings()
         for key in settings:
             if key not in known:
-                near = nearest(key, known)
-                help = f"did you mean {near!r}?" if near else f"it knows {', '.join(known)}"
+                help = meant(key, known, f"it knows {', '.join(known)}")
                 raise ComputeError(f"compute {name}: type {self.type} has no setting {key!r}: {help}")
         for mistake in _mistakes_in_common(settings):
             raise ComputeError(f"compute {name}: {mistake}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jobsdk import compute as computes
 from jobsdk.bootstrap.spec import paths
 from jobsdk.errors import ComputeError
-from jobsdk.findings import Finding, nearest, show
+from jobsdk.findings import Finding, meant, show
 from jobsdk.job.distribution import RayDistribution
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def of_other_computes(compute: str, job: CommandJob, supported: Collection[Path]
         if _takes_job_settings(name):
             yield from of_settings(name, job)
         else:
-            near = nearest(name, filter(_takes_job_settings, computes.types()))
-            fix = f"did you mean {near!r}?" if near else ""
+            fix = meant(name, filter(_takes_job_settings, computes.types()), "")
             yield Finding("warning", path, f"has no effect on the compute {compute}", fix)
 
 

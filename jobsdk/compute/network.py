@@ -27,17 +27,14 @@ _DEVICE = re.compile(r"[A-Za-z][\w.-]*")
 
 def mistakes(given: object) -> Iterator[str]:
     """Everything that is wrong in a `network`."""
-    from jobsdk.findings import nearest, show
+    from jobsdk.findings import meant, show
 
     if not isinstance(given, dict):
         yield f"network must be a mapping with {', '.join(SETTINGS)}, not {show(given)}"
         return
     for name, value in given.items():
         if name not in SETTINGS:
-            near = nearest(name, SETTINGS)
-            yield f"network has no {show(name)}: " + (
-                f"did you mean {near!r}?" if near else f"it has {', '.join(SETTINGS)}"
-            )
+            yield f"network has no {show(name)}: " + meant(name, SETTINGS, f"it has {', '.join(SETTINGS)}")
         elif name in ("infiniband", "gdr") and not isinstance(value, bool):
             yield f"network.{name} must be true or false, not {show(value)}"
         elif name == "interface" and not (

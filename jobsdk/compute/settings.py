@@ -37,11 +37,11 @@ def meanings(settings: Mapping[str, Setting]) -> dict[str, str]:
 
 def mistakes_in(known: Mapping[str, Setting], given: Mapping[str, Any], *, of_job: bool) -> Iterator[tuple[str, str]]:
     """What is wrong in what is given, with `of_job` by a job: (setting, words)."""
-    from jobsdk.findings import no_setting_of_a_job, show
+    from jobsdk.findings import meant, show
 
     names = [name for name, setting in known.items() if setting.of_job or not of_job]
     for name, value in given.items():
         if name not in names:
-            yield str(name), no_setting_of_a_job(name, names)
+            yield str(name), "is no setting of a job. Fix: " + meant(name, names, f"there are {', '.join(names)}")
         elif why := known[name].wrong(value):
             yield name, why if why.startswith(("has ", "needs ")) else f"{why}, not {show(value)}"

@@ -140,7 +140,7 @@ def _of_row(row: dict[str, str]) -> Machine:
 
 def mistakes(own: object) -> Iterator[str]:
     """Everything that is wrong in a `machines` mapping of computes.yml."""
-    from jobsdk.findings import nearest, show
+    from jobsdk.findings import meant, show
 
     if not isinstance(own, dict):
         yield "machines must be a mapping of names"
@@ -151,10 +151,8 @@ def mistakes(own: object) -> Iterator[str]:
             continue
         for field, value in fields.items():
             if field not in FIELDS:
-                near = nearest(field, FIELDS)
-                yield f"machines.{name} has no field {show(field)}: " + (
-                    f"did you mean {near!r}?" if near else f"it has {', '.join(FIELDS)}"
-                )
+                help = meant(field, FIELDS, f"it has {', '.join(FIELDS)}")
+                yield f"machines.{name} has no field {show(field)}: {help}"
             elif not _fits(field, value):
                 kind = {"gpu": "a text", "source": "a text", "date": "a date"}.get(field, "a number, at least 0")
                 yield f"machines.{name}.{field} must be {'true or false' if field == 'sriov' else kind}"

@@ -71,7 +71,7 @@ class RunFolder:
         folder = cls(runs_folder() / name)
         if name and "/" not in name and name not in (".", "..") and folder.path.is_dir():
             return folder
-        from jobsdk.findings import nearest, show
+        from jobsdk.findings import meant, show
 
         names = [run.name for run in cls.all()]
         begun = sorted(known for known in names if name and known.startswith(name))
@@ -79,8 +79,7 @@ class RunFolder:
             return cls(runs_folder() / begun[0])
         if begun:
             raise RunNotFound(f"{len(begun)} runs have names that begin with {show(name)}: {', '.join(begun[:5])}")
-        near = nearest(name, names)
-        hint = f"did you mean {near!r}?" if near else "`jobsdk job list` shows the runs there are"
+        hint = meant(name, names, "`jobsdk job list` shows the runs there are")
         raise RunNotFound(f"there is no run named {show(name)} in {runs_folder()}: {hint}")
 
     @classmethod

@@ -95,10 +95,9 @@ class Table(Sequence[Row]):
         if not isinstance(index, str):
             return self._rows[index]
         if index not in self._metrics:
-            from jobsdk.findings import nearest
+            from jobsdk.findings import meant
 
-            near = nearest(index, self._metrics)
-            fix = f"did you mean {near!r}?" if near else f"one of {', '.join(self._metrics) or 'none'}"
+            fix = meant(index, self._metrics, f"one of {', '.join(self._metrics) or 'none'}")
             raise KeyError(f"there is no metric {index!r}. Fix: {fix[:200]}")
         return [row for row in self._rows if row.metric == index]
 

@@ -20,19 +20,14 @@ def check(workspace: Workspace, target: str, datastore: str) -> list[Check]:
             connection.credential.get_token("https://management.azure.com/.default")
         found.append(Check("login", True, type(connection.credential).__name__))
     except ComputeError as error:
-        return [_wrong("login", error)]
+        return [Check.failed("login", error)]
     try:
         facts = connection.get("")
         place = facts.get("location") or "an unknown region"
         found.append(Check(f"workspace {workspace.workspace_name}", True, f"in {place}"))
     except ComputeError as error:
-        return [*found, _wrong(f"workspace {workspace.workspace_name}", error)]
+        return [*found, Check.failed(f"workspace {workspace.workspace_name}", error)]
     return [*found, _of_compute(connection, target), _of_datastore(connection, datastore)]
-
-
-def _wrong(what: str, error: Exception) -> Check:
-    message, _, fix = str(error).partition(". Fix: ")
-    return Check(what, False, message, fix)
 
 
 def _of_compute(connection: Connection, target: str) -> Check:
@@ -44,7 +39,7 @@ def _of_compute(connection: Connection, target: str) -> Check:
     try:
         facts = connection.get(f"/computes/{target}")["properties"]
     except ComputeError as error:
-        return _wrong(what, error)
+        return Check.failed(what, error)
     inner: dict[str, Any] = facts.get("properties") or {}
     state = str(facts.get("provisioningState") or "Succeeded")
     scale = inner.get("scaleSettings") or {}
@@ -62,5 +57,5 @@ def _of_datastore(connection: Connection, datastore: str) -> Check:
     try:
         connection.list_blobs(datastore, "jobsdk-check/")
     except ComputeError as error:
-        return _wrong(what, error)
+        return Check.failed(what, error)
     return Check(what, True, "can be read")

@@ -249,7 +249,7 @@ class AzureMlCompute(Compute):
         try:
             workspace = self.workspace
         except ComputeError as error:
-            return [Check("workspace", False, *str(error).split(". Fix: ", 1))]
+            return [Check.failed("workspace", error)]
         return check(workspace, self.target, self.settings.get("datastore") or "workspaceblobstore")
 
     # -- what it cannot do -----------------------------------------------------------------------------------------

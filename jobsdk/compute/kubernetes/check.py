@@ -35,7 +35,7 @@ def run(settings: Mapping[str, Any]) -> list[Check]:
         api = connect(settings.get("context"), settings.get("namespace"))
         version = api.version()
     except ComputeError as error:
-        return [_failed("API server", error)]
+        return [Check.failed("API server", error)]
     found = [Check("API server", True, f"{api.server}, {version}")]
     namespace = f"namespace {api.place.namespace}"
     try:
@@ -43,7 +43,7 @@ def run(settings: Mapping[str, Any]) -> list[Check]:
             fix = "set the compute's namespace, or have an administrator make it"
             return [*found, Check(namespace, False, "there is no such namespace", fix)]
     except ComputeError as error:
-        return [*found, _failed(namespace, error)]
+        return [*found, Check.failed(namespace, error)]
     return [*found, _rights(api, settings), _admission(api, settings), _replacing(api)]
 
 
@@ -66,7 +66,7 @@ def _admission(api: Api, settings: Mapping[str, Any]) -> Check:
     try:
         is_tried = admission.check(api, job)
     except ComputeError as error:
-        return _failed("admission", error)
+        return Check.failed("admission", error)
     if is_tried:
         return Check("admission", True, "pods of this compute are admitted (a dry run)")
     return Check("admission", True, "not tried without the right to create pods: refusals show when a run waits")
@@ -77,8 +77,3 @@ def _replacing(api: Api) -> Check:
     if api.may("patch", "pods", "", "status"):
         return Check("lost machines", True, "pods of lost machines are replaced")
     return Check("lost machines", True, f"without the right to {RIGHT} their pods wait until the cluster gives them up")
-
-
-def _failed(what: str, error: ComputeError) -> Check:
-    message, _, fix = str(error).partition(". Fix: ")
-    return Check(what, False, message, fix)

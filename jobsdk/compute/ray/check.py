@@ -47,8 +47,7 @@ def check(cluster: Cluster) -> list[Check]:
     try:
         found = _connected(cluster) if cluster.jobs is None else _submitting(cluster.jobs)
     except ComputeError as error:
-        message, _, fix = str(error).partition(". Fix: ")
-        return [Check("Ray here", True, here), Check("cluster", False, message, fix)]
+        return [Check("Ray here", True, here), Check.failed("cluster", error)]
     same = found["version"] == ray.__version__
     version = Check("Ray", True, f"{here} here, {found['version']} on the cluster")
     if not same and cluster.jobs is None:

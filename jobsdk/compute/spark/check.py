@@ -26,11 +26,9 @@ def check(settings: Mapping[str, Any]) -> list[Check]:
     try:
         found += _session(settings)
     except ComputeError as error:
-        message, _, fix = str(error).partition(". Fix: ")
-        found.append(Check("session", False, message, fix or _FIX))
+        found.append(Check.failed("session", error, _FIX))
     except Exception as error:  # of Spark, whatever it is
-        message, _, fix = spark_errors.words(error)[0].partition(". Fix: ")
-        found.append(Check("a task", False, message, fix or _FIX))
+        found.append(Check.failed("a task", spark_errors.words(error)[0], _FIX))
     return found
 
 

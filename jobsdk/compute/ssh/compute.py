@@ -277,8 +277,7 @@ class SshCompute(Compute):
 
         for entry, said in zip(self._hosts, each(self._hosts, probe), strict=True):
             if isinstance(said, ComputeError):
-                message, _, fix = str(said).partition(" Fix: ")
-                checks.append(Check(entry.host, False, message.removeprefix(f"{entry.host}: "), fix))
+                checks.append(Check.failed(entry.host, str(said).removeprefix(f"{entry.host}: ")))
             else:
                 checks += _checks(entry, *said)
         return checks
@@ -298,17 +297,10 @@ def _checks(entry: Entry, said: Mapping[str, Any], ahead: float) -> list[Check]:
         Check(f"{entry.host} GPUs", fits, count if wanted is None else f"{count}, {len(wanted)} configured",
               "" if fits else f"correct `gpus` of {entry.host}"),
         Check(f"{entry.host} is free", True, said["in_use"] or "no job runs there"),
-        *_of_locks(entry, said["locks"]),
+        *([Check.failed(f"{entry.host} locks", said["locks"])] if said["locks"] is not None else []),
         Check(f"{entry.host} clock", abs(ahead) < _MOST_CLOCK_DIFFERENCE_S, clock,
               "" if abs(ahead) < _MOST_CLOCK_DIFFERENCE_S else "let NTP set it: times in logs and events are its own"),
     ]  # fmt: skip
-
-
-def _of_locks(entry: Entry, trouble: str | None) -> list[Check]:
-    if trouble is None:
-        return []
-    message, _, fix = trouble.partition(". Fix: ")
-    return [Check(f"{entry.host} locks", False, message, fix)]
 
 
 def _gpus_needed(plan: Plan) -> int | None:
