@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Dict, Iterable, Optional
 
-from ..system import procfs
+from ..system import files, procfs
 
 #: CPU time of one process, as a share of one core, that still counts as none. Idle libraries wake up: NCCL's and
 #: Gloo's watchdogs every 100 ms, gRPC's and OpenMP's threads, a notebook's or a tracker's heartbeat; measured together
@@ -32,7 +32,7 @@ class Watch:
     def look(self, now: float, pids: Iterable[int], logs: Iterable[str]) -> float:
         """For how many seconds nothing has been done; 0 at the first look. `now` is a clock's seconds, `pids` all
         living processes, those that ranks have started too. One read of a small file for each."""
-        sizes = {log: _size(log) for log in logs}
+        sizes = {log: files.size(log) for log in logs}
         ticks = {}
         for pid in pids:
             stat = procfs.stat(pid)
@@ -48,10 +48,3 @@ class Watch:
         many short commands count; a new process has all it used since the last look."""
         most = max(1.0, IDLE_SHARE * seconds * _TICK)  # one tick more or less says nothing
         return any(used - self._ticks.get(pid, 0) > most for pid, used in ticks.items())
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

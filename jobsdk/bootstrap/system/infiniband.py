@@ -18,6 +18,8 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Union
 
+from . import files
+
 Network = Mapping[str, Any]
 
 ROOT = "/"
@@ -45,10 +47,10 @@ def ports(root: str = ROOT) -> List[Port]:
         folder = os.path.join(devices, device, "ports")
         for number in _listing(folder):
             place = os.path.join(folder, number)
-            state = _read(place + "/state").partition(": ")[2] or "unknown"
-            rate = _read(place + "/rate").split(" ")[0]  # "400 Gb/sec (4X NDR)"
+            state = files.text(place + "/state").partition(": ")[2] or "unknown"
+            rate = files.text(place + "/rate").split(" ")[0]  # "400 Gb/sec (4X NDR)"
             known = float(rate) if rate.replace(".", "", 1).isdigit() else None
-            found.append(Port(device, number, state, known, _read(place + "/link_layer")))
+            found.append(Port(device, number, state, known, files.text(place + "/link_layer")))
     return found
 
 
@@ -167,11 +169,3 @@ def _listing(folder: str) -> Iterable[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return ()
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""

@@ -33,7 +33,7 @@ import traceback
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from ..spec import exit_codes, paths, variables
-from ..system import private, processes
+from ..system import files, private, processes
 
 EVENTS, REPORT, END, BOOTSTRAP = "events", "report", "end", "bootstrap"
 STACKS = "stacks-"  # and the request's name
@@ -267,10 +267,10 @@ class _Writer:
     def round(self, is_last: bool = False) -> bool:
         """Write what is new; whether there was anything. A record of an event comes after the lines before it."""
         events = self._run_dir + "/events.jsonl"
-        reported, until = os.path.exists(self._run_dir + "/report.json"), _size(events)
+        reported, until = os.path.exists(self._run_dir + "/report.json"), files.size(events)
         moved = False
         for source, path in self._logs():
-            end = _size(path)
+            end = files.size(path)
             while self._copy(source, path, end, is_last):
                 moved = True
         if reported and REPORT not in self._told:
@@ -344,10 +344,3 @@ class _Writer:
 
 def _is_other(name: str, own: str) -> bool:
     return name != own and re.fullmatch(r"node-\d+", name) is not None
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from jobsdk.bootstrap.spec import paths
-from jobsdk.bootstrap.system import private
+from jobsdk.bootstrap.system import files, private
 from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.runs.folder import RunFolder
 
@@ -83,7 +83,7 @@ class Mirror:
         lines = self.strays.get(node, [])
         if not lines and os.path.exists(path):
             with open(path, "rb") as file:
-                file.seek(max(0, _size(path) - 4096))
+                file.seek(max(0, files.size(path) - 4096))
                 lines = file.read().decode("utf-8", "replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
@@ -144,7 +144,7 @@ class Mirror:
         size = self._sizes.get(path)
         if size is None:
             private.make_within(os.path.dirname(path))
-            size = _size(path)
+            size = files.size(path)
         end = record.offset + len(record.data)
         if record.offset > size:
             self.flush()
@@ -170,10 +170,3 @@ def _fill(path: str, size: int, until: int) -> None:
         file.seek(size)
         file.write((words + b"\n" if len(words) < until - size else b"")[: until - size])
         file.truncate(until)  # the rest is a hole
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

@@ -1,0 +1,22 @@
+"""Small facts of files that may be missing."""
+
+from __future__ import annotations
+
+import os
+
+
+def size(path: str) -> int:
+    """Bytes of a file; 0 where there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def text(path: str) -> str:
+    """The text of a small file, stripped; empty where it cannot be read."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
