@@ -1,9 +1,9 @@
-"""A job that its engine has started again as a whole (Slurm requeues it): where it stands, by what it wrote before."""
+"""A job whose node 0 went without a word: whether it is started again, by what it wrote before."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..coordinator import restarts
 from ..failures import fallback_report
@@ -19,6 +19,22 @@ class Standing(NamedTuple):
 
     restart: int
     used: Optional[List[int]]
+
+
+def under_supervisor(
+    run_dir: str, plan: Plan, end: Tuple[int, Optional[int]], node: int, message: str
+) -> Optional[Tuple[Standing, float]]:
+    """For the local compute, whose bootstrap of node 0 has gone with `end`, its exit code and signal: where the job
+    stands, and the seconds until it is started again; None if it is over. `node` and `message` say which bootstrap
+    went first, and how."""
+    code, signum = end
+    earlier = events.of(run_dir, "restart")
+    if earlier and end == (exit_codes.PREEMPTED, None):  # it has decided so before it went
+        return Standing(earlier[-1]["restart"], earlier[-1]["used"]), earlier[-1]["delay"]
+    if signum is None and code != exit_codes.FAULT:
+        return None  # it has brought the job to its end, and only could not write that down
+    decision, number = _decided(run_dir, plan, earlier, message, node)
+    return (Standing(number, list(decision.used)), decision.delay) if decision.again else None
 
 
 def standing(run_dir: str, plan: Plan, starts: int) -> Optional[Standing]:
@@ -42,16 +58,26 @@ def standing(run_dir: str, plan: Plan, starts: int) -> Optional[Standing]:
         events.note(run_dir, "taken_up", restart=number)
         return Standing(number, used)
     text = "the engine ended the job and started it again, as it does after the failure of a machine"
-    cause: Cause = {"class": "node_lost", "exit_code": exit_codes.LOST, "message": text, "node": None, "rank": None}
-    decision = restarts.decide(plan, cause, (), restarts.Used(*(used or ())))
+    decision, number = _decided(run_dir, plan, earlier, text, None, delay=0.0, started_by_engine=starts)
     if not decision.again:
         why = "%s; %s" % (text, decision.why) if decision.why else text
         fallback_report.write_end(run_dir, plan, "Lost", exit_codes.LOST, why, 0, time.time())
         return None
-    summary = dict(restarts.summary(cause), time=time.time(), decision=decision.why, round=number)
-    events.note(run_dir, "restart", restart=number + 1, decision=decision.why, message=text, used=decision.used,
-                delay=0.0, summary=summary, started_by_engine=starts)  # fmt: skip
-    return Standing(number + 1, list(decision.used))
+    return Standing(number, list(decision.used))
+
+
+def _decided(
+    run_dir: str, plan: Plan, earlier: List[Dict[str, Any]], message: str, node: Optional[int], **facts: object
+) -> Tuple[restarts.Decision, int]:
+    """What is decided on a start that was lost, and the next one's number. A restart is noted, with further `facts`."""
+    number, used = (earlier[-1]["restart"], earlier[-1]["used"]) if earlier else (0, None)
+    cause: Cause = {"class": "node_lost", "exit_code": exit_codes.LOST, "message": message, "node": node, "rank": None}
+    decision = restarts.decide(plan, cause, (), restarts.Used(*(used or ())))
+    if decision.again:
+        summary = dict(restarts.summary(cause), time=time.time(), decision=decision.why, round=number)
+        events.note(run_dir, "restart", restart=number + 1, decision=decision.why, message=message, used=decision.used,
+                    summary=summary, **{"delay": decision.delay, **facts})  # fmt: skip
+    return decision, number + 1
 
 
 def _is_of_engine(restart: Dict[str, Any]) -> bool:

@@ -6,14 +6,14 @@ a cluster. The supervisor itself only prepares, watches, and cleans up after boo
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .. import distributions, launchers
 from ..control.channel import Channel, Message, Outgoing
@@ -27,7 +27,7 @@ from . import agent, staging
 from .node import Node
 
 if TYPE_CHECKING:
-    from ..spec.report import Cause
+    from ..spec.plan import Plan
 
 _ADDRESS = "127.0.0.1"
 
@@ -59,15 +59,15 @@ class Supervisor:
         self._silent: Set[int] = set()  # nodes whose bootstrap was killed because it hung
 
     def run(self) -> int:
-        started = processes.start_time(os.getpid())
-        events.write_json(self._run_dir + "/owner.json", {"pid": os.getpid(), "start": started})
+        own = os.getpid()
+        events.write_json(self._run_dir + "/owner.json", {"pid": own, "start": processes.start_time(own)})
         self._event("preparing")
         processes.become_subreaper()
         io_dir = staging.io_dir(self._run_dir)
         try:
             self._prepare(io_dir)
             self._io_dir = io_dir
-            self._gpus = self._share_gpus(self._plan["nodes"])
+            self._gpus = _shares_of_gpus(self._plan, self._event)
             self._loop = Loop()
             self._start_nodes(0, None)
             self._watch()
@@ -132,15 +132,14 @@ class Supervisor:
                     nodes_here=self._plan["nodes"], gpus=self._gpus[rank], lifeline=theirs,
                     listener=listener if rank == 0 else None, restart=restart, used=used,
                 )  # fmt: skip
-                code = self._be_node(place)
+                code = _be_node(self._plan, place)
             finally:
                 os._exit(code)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._silent.discard(rank)
         self._heard[pid] = time.monotonic()
-        channel = Channel(self._loop, ours, functools.partial(self._hear, pid), lambda _: None)
-        self._bootstraps[pid] = _Bootstrap(rank, channel)
+        self._bootstraps[pid] = _Bootstrap(rank, Channel(self._loop, ours, partial(self._hear, pid), lambda _: None))
         self._event("bootstrap_up", node=rank, pid=pid, host=socket.gethostname())
 
     def _forget_the_others(self) -> None:
@@ -150,30 +149,6 @@ class Supervisor:
             signal.signal(signum, signal.SIG_DFL)
         for bootstrap in self._bootstraps.values():
             bootstrap.channel.close()
-
-    def _be_node(self, place: Node) -> int:
-        """In the fork: this node's own log for what the bootstrap itself says, then the node's life."""
-        folder = paths.node_logs(self._run_dir, place.rank)
-        os.makedirs(folder, exist_ok=True)
-        _write_to(folder + "/bootstrap.log")
-        try:
-            return agent.run(self._plan, place)
-        except BaseException:
-            _print_traceback()
-            return exit_codes.FAULT
-
-    def _share_gpus(self, nodes: int) -> List[Optional[List[str]]]:
-        """The machine's GPUs, split over the simulated nodes where the job says how many a process takes."""
-        most = max(len(distributions.of(self._plan).node_processes(rank)) for rank in range(nodes))
-        each = ranks_.gpus_of(self._plan, most)
-        gpus = processes.visible_gpus(os.environ)
-        if not each:
-            return [gpus] * nodes
-        if gpus is None or len(gpus) < each * nodes:
-            text = "the job asks for %d GPUs, this machine shows %d: CUDA_VISIBLE_DEVICES is left as it is"
-            self._event("warning", message=text % (each * nodes, len(gpus or [])))
-            return [None] * nodes
-        return [gpus[rank * each : (rank + 1) * each] for rank in range(nodes)]
 
     # -- watching ------------------------------------------------------------------------------------------------
 
@@ -249,11 +224,10 @@ class Supervisor:
             self._ended.append((code, signum, bootstrap.rank))
             self._kill_orphans()
             self._tell_node_0({"type": "lost", "node": bootstrap.rank, "pid": pid, "code": code})
-            if bootstrap.rank == 0:
-                self._to_replace.clear()
-            self._replace()
             if bootstrap.rank == 0:  # the others follow by themselves, but for one that hangs or is stopped
+                self._to_replace.clear()
                 self._kill_the_rest_after(self._plan["grace_s"] + 2.0)
+            self._replace()
         if not self._bootstraps and not self._is_beginning and not self._begin_again():
             self._loop.stop()
 
@@ -262,30 +236,16 @@ class Supervisor:
         done = self._cancelled or os.path.exists(self._run_dir + "/report.json")
         if done or events.said_by(self._run_dir, 0) is not None:
             return False
-        from ..coordinator import restarts
+        from . import resume
 
-        earlier = events.of(self._run_dir, "restart")
-        number, used = (earlier[-1]["restart"], earlier[-1]["used"]) if earlier else (0, restarts.Used())
-        code, signum = next((code, signum) for code, signum, rank in self._ended if rank == 0)
-        if earlier and (code, signum) == (exit_codes.PREEMPTED, None):
-            delay = earlier[-1]["delay"]  # it has decided so before it went
-        elif signum is None and code != exit_codes.FAULT:
-            return False  # it has brought the job to its end, and only could not write that down
-        else:
-            rank, text = self._first_end()
-            cause: Cause = {
-                "class": "node_lost", "exit_code": exit_codes.LOST, "message": text, "node": rank, "rank": None,
-            }  # fmt: skip
-            decision = restarts.decide(self._plan, cause, (), restarts.Used(*used))
-            if not decision.again:
-                return False
-            number, used, delay = number + 1, decision.used, decision.delay
-            summary = dict(restarts.summary(cause), time=time.time(), decision=decision.why, round=number - 1)
-            self._event("restart", restart=number, decision=decision.why, message=text, used=used, delay=delay,
-                        summary=summary)  # fmt: skip
+        end = next((code, signum) for code, signum, rank in self._ended if rank == 0)
+        again = resume.under_supervisor(self._run_dir, self._plan, end, *self._first_end())
+        if again is None:
+            return False
         self._ended = []
         self._is_beginning = True
-        self._loop.later(delay, lambda: self._start_nodes(number, list(used)) if not self._cancelled else None)
+        (restart, used), delay = again
+        self._loop.later(delay, lambda: self._start_nodes(restart, used) if not self._cancelled else None)
         return True
 
     def _kill_the_rest_after(self, seconds: float) -> None:
@@ -330,6 +290,32 @@ class Supervisor:
 
     def _event(self, event: str, **facts: Any) -> None:
         events.note(self._run_dir, event, **facts)
+
+
+def _be_node(plan: Plan, node: Node) -> int:
+    """In the fork: this node's own log for what the bootstrap itself says, then the node's life."""
+    folder = paths.node_logs(node.run_dir, node.rank)
+    os.makedirs(folder, exist_ok=True)
+    _write_to(folder + "/bootstrap.log")
+    try:
+        return agent.run(plan, node)
+    except BaseException:
+        _print_traceback()
+        return exit_codes.FAULT
+
+
+def _shares_of_gpus(plan: Plan, tell: Callable[..., None]) -> List[Optional[List[str]]]:
+    """The machine's GPUs, split over the simulated nodes where the job says how many a process takes."""
+    nodes = plan["nodes"]
+    each = ranks_.gpus_of(plan, max(len(distributions.of(plan).node_processes(rank)) for rank in range(nodes)))
+    gpus = processes.visible_gpus(os.environ)
+    if not each:
+        return [gpus] * nodes
+    if gpus is None or len(gpus) < each * nodes:
+        text = "the job asks for %d GPUs, this machine shows %d: CUDA_VISIBLE_DEVICES is left as it is"
+        tell("warning", message=text % (each * nodes, len(gpus or [])))
+        return [None] * nodes
+    return [gpus[rank * each : (rank + 1) * each] for rank in range(nodes)]
 
 
 def _print_traceback() -> None:
