@@ -191,7 +191,7 @@ def events() -> str:
 def report() -> str:
     parts = []
     for name, (doc, rows) in _typed(Path(report_.__file__)).items():
-        if name not in ("RankEnd", "Oom", "Disk", "Evidence"):
+        if name not in ("_Failed", "RankEnd", "Oom", "Disk", "Evidence"):
             parts += [f"## {name}", doc, _table(("key", "value", "meaning"), rows)]
     return _page(
         "The report of a run",
@@ -212,7 +212,7 @@ def _typed(file: Path) -> dict[str, tuple[str, list[tuple[str, str, str]]]]:
     lines, found = text.split("\n"), {}
     for model in ast.parse(text).body:
         if isinstance(model, ast.ClassDef):
-            rows = []
+            rows = [row for base in model.bases for row in found.get(ast.unparse(base), ("", []))[1]]
             for key in model.body:
                 if isinstance(key, ast.AnnAssign):
                     meaning = lines[key.lineno - 2].strip()

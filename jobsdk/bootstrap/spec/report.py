@@ -42,56 +42,7 @@ class Evidence(TypedDict, total=False):
     ports: List[int]
 
 
-class RankEnd(_Classified, total=False):
-    """A failure of a rank, a node or the job, or any end of a rank. All but `t` and `exit_code` may be missing."""
-
-    #: the message's type on the wire: `rank_ended` or `failed`
-    type: str
-    #: the attempt that it belongs to
-    restart: int
-    #: when it ended
-    t: float
-    #: when the rank was started
-    started: float
-    #: the node's number
-    node: Optional[int]
-    #: the rank; None for a node or the job
-    rank: Optional[int]
-    #: the process id on its node
-    pid: Optional[int]
-    #: the node's host name
-    host: Optional[str]
-    #: the exit code; 128 + n for signal n
-    exit_code: int
-    #: the number of the signal that killed it
-    signal: Optional[int]
-    #: True if it was stopped, by us or by a launcher that we stopped
-    stopped: bool
-    #: when a rank wrote its last that had failed before it was told to stop
-    failed_before: float
-    #: what happened, where it is not a plain exit
-    message: Optional[str]
-    #: the last Python traceback in the log
-    traceback: Optional[str]
-    #: the line of the log that names the exception
-    error: Optional[str]
-    #: the last lines of the log
-    last_lines: List[str]
-    #: the library (`mpi4py`, `horovod`) that saw a world of one process in this rank
-    world_of_one: str
-    #: what the node measured of its death
-    evidence: Evidence
-    #: the patterns of `retry_on` and `never_retry_on` that the log matches
-    matched: List[str]
-    #: where each group of ranks stood, a line each; of a hang or a timeout
-    stacks: Optional[List[str]]
-    #: True if the job is not to be started again
-    final: bool
-
-
-class Cause(_Classified, total=False):
-    """The first failure: `class` is one of the [classes of failures](failure-classes.md)."""
-
+class _Failed(_Classified, total=False):
     #: the number of the node that failed; None if no single node did
     node: Optional[int]
     #: the rank that failed; None if a node or the job did
@@ -108,6 +59,42 @@ class Cause(_Classified, total=False):
     traceback: Optional[str]
     #: the line of its log that names the exception
     error: Optional[str]
+
+
+class RankEnd(_Failed, total=False):
+    """A failure of a rank, a node or the job, or any end of a rank. All but `t` and `exit_code` may be missing."""
+
+    #: the message's type on the wire: `rank_ended` or `failed`
+    type: str
+    #: the attempt that it belongs to
+    restart: int
+    #: when it ended
+    t: float
+    #: when the rank was started
+    started: float
+    #: True if it was stopped, by us or by a launcher that we stopped
+    stopped: bool
+    #: when a rank wrote its last that had failed before it was told to stop
+    failed_before: float
+    #: what happened, where it is not a plain exit
+    message: Optional[str]
+    #: the last lines of the log
+    last_lines: List[str]
+    #: what the node measured of its death
+    evidence: Evidence
+    #: the library (`mpi4py`, `horovod`) that saw a world of one process in this rank
+    world_of_one: str
+    #: the patterns of `retry_on` and `never_retry_on` that the log matches
+    matched: List[str]
+    #: where each group of ranks stood, a line each; of a hang or a timeout
+    stacks: Optional[List[str]]
+    #: True if the job is not to be started again
+    final: bool
+
+
+class Cause(_Failed, total=False):
+    """The first failure: `class` is one of the [classes of failures](failure-classes.md)."""
+
     #: the last lines of its log
     last_lines: Optional[List[str]]
     #: where each group of ranks stood before a hang or a timeout was ended, a line each
