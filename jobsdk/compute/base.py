@@ -127,6 +127,12 @@ class Compute(ABC):
         return ()
 
     @classmethod
+    def job_settings(cls, job: CommandJob) -> Mapping[str, Any]:
+        """What a job sets for the type itself, where that is sound: `findings` says what is wrong."""
+        own = (job.resources.properties or {}).get(cls.type) or {}
+        return own if isinstance(own, Mapping) and not any(cls.job_mistakes(own)) else {}
+
+    @classmethod
     def all_settings(cls) -> dict[str, str]:
         """Every setting that there is for this type, with its meaning."""
         return {**cls.settings_known, **COMMON}

@@ -80,7 +80,7 @@ class KubernetesCompute(Compute):
             "namespace": self.settings.get("namespace"),
             "code": source,
             "code_by": how,
-            "own_settings": _own(job),
+            "own_settings": self.job_settings(job),
             "objects": made.objects(plan, settings, image=self._image(job, settings) or "", code=how),
         }
 
@@ -96,7 +96,7 @@ class KubernetesCompute(Compute):
         return yaml.dump_all(spec["objects"], Dumper=dumper, sort_keys=False, allow_unicode=True, width=120)
 
     def settings_for(self, job: CommandJob, layout: Layout | None) -> dict[str, Any]:
-        own = _own(job)
+        own = self.job_settings(job)
         settings = {**self.settings, **own}
         if job.resources.shm_size is not None:
             settings["shm_size"] = job.resources.shm_size
@@ -108,7 +108,7 @@ class KubernetesCompute(Compute):
         return kubernetes_scaling.settled(settings, own, job.scaling, layout)
 
     def room(self, job: CommandJob, machine: Machine | None) -> NodeCapacity | None:
-        gpus = {**self.settings, **_own(job)}.get("gpus_per_node")
+        gpus = {**self.settings, **self.job_settings(job)}.get("gpus_per_node")
         return workers.room_with(self.name, gpus, super().room(job, machine))
 
     @staticmethod
@@ -268,13 +268,6 @@ class KubernetesCompute(Compute):
 def _where(run: RunFolder) -> dict[str, Any]:
     """Which object the run is; empty where it was not submitted."""
     return run.read_json("kubernetes.json")
-
-
-def _own(job: CommandJob) -> Mapping[str, Any]:
-    """What the job itself says of the compute's settings, where it is sound: `findings` says what is wrong."""
-    own = (job.resources.properties or {}).get("kubernetes") or {}
-    is_sound = isinstance(own, Mapping) and not any(kubernetes_settings.mistakes(own, of_job=True))
-    return own if is_sound else {}
 
 
 def _own_settings(run: RunFolder) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class SlurmCompute(Compute):
 
     def settings_for(self, job: CommandJob, layout: Layout | None) -> dict[str, Any]:
         """As the base says; of the two ways to ask for GPUs only the job's own."""
-        own = slurm_rules.of_job_or_none(job)  # `findings` says what is wrong
+        own = self.job_settings(job)
         ways = {"gres", "gpus_per_node"}
         kept = {name: value for name, value in self.settings.items() if name not in ways or not ways & own.keys()}
         settings = {**kept, **own}
@@ -126,7 +126,7 @@ class SlurmCompute(Compute):
         return slurm_scaling.settled(settings, own, job.scaling, layout)
 
     def room(self, job: CommandJob, machine: Machine | None) -> NodeCapacity | None:
-        gpus = slurm_settings.gpu_count({**self.settings, **slurm_rules.of_job_or_none(job)})
+        gpus = slurm_settings.gpu_count({**self.settings, **self.job_settings(job)})
         return workers.room_with(self.name, gpus, super().room(job, machine))
 
     # -- the run -------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.compute import job_rules
-from jobsdk.compute.slurm import settings as slurm_settings
 from jobsdk.findings import Finding
 from jobsdk.job import durations
 from jobsdk.job.environment import Environment
@@ -17,17 +16,6 @@ if TYPE_CHECKING:
 
 _PROPERTY = "slurm"
 _KILL_WAIT_S = 30  # seconds; Slurm's own default
-
-
-def of_job(job: CommandJob) -> Any:
-    """What the job itself sets for Slurm, in `resources.properties.slurm`."""
-    return (job.resources.properties or {}).get(_PROPERTY) or {}
-
-
-def of_job_or_none(job: CommandJob) -> Mapping[str, Any]:
-    """The same where it is sound, else nothing."""
-    own = of_job(job)
-    return own if isinstance(own, Mapping) and not any(slurm_settings.mistakes(own, of_job=True)) else {}
 
 
 def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan, build_env: bool) -> list[Finding]:
