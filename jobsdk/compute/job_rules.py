@@ -43,6 +43,15 @@ def what_none_can(compute: str, job: CommandJob, plan: Plan, instead: str) -> It
             yield Finding("error", ("inputs", name, "path"), message, instead.format(name=name))
 
 
+def inputs_not_sent(plan: Plan, nodes: str) -> Iterator[Finding]:
+    """Warnings for inputs that lie on a disk. `nodes` says what has to have it, as "the hosts of lab"."""
+    for name, given in plan["inputs"].items():
+        uri = given.get("uri")
+        if uri is not None and not paths.is_remote(uri):
+            message = f"{show(uri)} is looked for on {nodes}; it is not sent there"
+            yield Finding("warning", ("inputs", name, "path"), message)
+
+
 def of_ray_cluster(compute: str, job: CommandJob) -> Iterator[Finding]:
     """What the bootstrap does not support in a Ray cluster, or ignores."""
     given = job.distribution

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobsdk.bootstrap.spec import paths, ranks
+from jobsdk.bootstrap.spec import ranks
 from jobsdk.bootstrap.spec.secrets import Redactor
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Spec, Warn
@@ -21,7 +21,7 @@ from jobsdk.compute.ray import handover
 from jobsdk.compute.ray import settings as ray_settings
 from jobsdk.compute.settings import meanings
 from jobsdk.errors import ComputeError
-from jobsdk.findings import Finding, show
+from jobsdk.findings import Finding
 from jobsdk.installation import install_command
 from jobsdk.job import durations
 from jobsdk.runs.folder import RunFolder
@@ -93,7 +93,7 @@ class RayCompute(EngineCompute):
             *self._judge_settings(job),
             *job_rules.what_none_can(self.name, job, plan, "give a path of the nodes, or an https URL"),
             *job_rules.ray_within_ray(self.name, job),
-            *self._judge_data(plan),
+            *(job_rules.inputs_not_sent(plan, f"the nodes of {self.name}") if self.address is not None else ()),
             *self._judge_outputs(job, plan, at.settings.get("outputs_limit")),
             *job_rules.ignored_fields(self.name, job, _SUPPORTED),
             *job_rules.ignored_preemptions(self.name, job),
@@ -268,13 +268,6 @@ class RayCompute(EngineCompute):
                 if name in _own(job):
                     path = ("resources", "properties", self.type, name)
                     yield Finding("error", path, "clashes with scaling", "say it in scaling")
-
-    def _judge_data(self, plan: Plan) -> Iterator[Finding]:
-        for name, given in plan["inputs"].items():
-            uri = given.get("uri")
-            if uri is not None and not paths.is_remote(uri) and self.address is not None:
-                message = f"{show(uri)} is looked for on the nodes of {self.name}; it is not sent there"
-                yield Finding("warning", ("inputs", name, "path"), message)
 
     def _judge_outputs(self, job: CommandJob, plan: Plan, limit: int | None) -> Iterable[Finding]:
         yield from job_rules.ignored_outputs(self.name, job, plan)

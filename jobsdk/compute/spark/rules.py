@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import distributions
-from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.spec import ranks
 from jobsdk.compute import job_rules
 from jobsdk.compute.spark import settings as spark_settings
-from jobsdk.findings import Finding, show
+from jobsdk.findings import Finding
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
@@ -58,14 +57,9 @@ def _session(name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("error", ("compute",), f"conf of {name}: {message}", fix)
 
 
-def _data(name: str, settings: Mapping[str, Any], plan: Plan) -> Iterator[Finding]:
-    if spark_settings.is_local(settings.get("master")):
-        return
-    for key, given in plan["inputs"].items():
-        uri = given.get("uri")
-        if uri is not None and not layout.is_remote(uri):
-            message = f"{show(uri)} is looked for on the executors' machines of {name}; it is not sent there"
-            yield Finding("warning", ("inputs", key, "path"), message)
+def _data(name: str, settings: Mapping[str, Any], plan: Plan) -> Iterable[Finding]:
+    is_local = spark_settings.is_local(settings.get("master"))
+    return () if is_local else job_rules.inputs_not_sent(plan, f"the executors' machines of {name}")
 
 
 def _environment(name: str, job: CommandJob, build_env: bool) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from jobsdk.compute.ssh.hosts import Entry, ask, entries
 from jobsdk.compute.ssh.settings import FOLDER, PYTHON, SETTINGS, lines
 from jobsdk.compute.ssh.start import MEMBERS, Member, Start, clock_difference
 from jobsdk.errors import ComputeError, JobsdkError
-from jobsdk.findings import Finding, show
+from jobsdk.findings import Finding
 from jobsdk.home import locked
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class SshCompute(Compute):
     def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> list[Finding]:
         return [
             *self._judge_nodes(plan),
-            *self._judge_data(job, plan),
+            *job_rules.what_none_can(self.name, job, plan, "give a path of the hosts, or an https URL"),
+            *job_rules.inputs_not_sent(plan, f"the hosts of {self.name}"),
             *self._judge_unused(job, plan, at.machine, build_env),
         ]
 
@@ -96,15 +97,6 @@ class SshCompute(Compute):
             elif needed is not None and len(entry.gpus) < needed:
                 message = f"each node needs {needed} GPUs, and {entry.host} has {len(entry.gpus)}"
                 found.append(Finding("error", ("resources", "gpus_per_process"), message, "start fewer processes"))
-        return found
-
-    def _judge_data(self, job: CommandJob, plan: Plan) -> list[Finding]:
-        found = list(job_rules.what_none_can(self.name, job, plan, "give a path of the hosts, or an https URL"))
-        for name, given in plan["inputs"].items():
-            uri = given.get("uri")
-            if uri is not None and not layout.is_remote(uri):
-                message = f"{show(uri)} is looked for on the hosts of {self.name}; it is not sent there"
-                found.append(Finding("warning", ("inputs", name, "path"), message))
         return found
 
     def _judge_unused(self, job: CommandJob, plan: Plan, machine: Machine | None, build_env: bool) -> list[Finding]:
