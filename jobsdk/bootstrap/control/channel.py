@@ -29,6 +29,28 @@ def encoded(message: Outgoing) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+def received(sock: socket.socket, limit: int) -> Message:
+    """The next message of a blocking socket. Raises ConnectionError at its end, ValueError for one that is too long or
+    no JSON object."""
+    size = int.from_bytes(_exactly(sock, 4), "big")
+    if size > limit:
+        raise ValueError("a frame of %d bytes" % size)
+    message = json.loads(_exactly(sock, size))
+    if not isinstance(message, dict):
+        raise ValueError("no JSON object")
+    return message
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = sock.recv(min(size - len(data), _CHUNK))
+        if not piece:
+            raise ConnectionError("the other side has closed the connection")
+        data += piece
+    return bytes(data)
+
+
 def _nobody(_: Any) -> None:
     """Hears what comes after the end."""
 

@@ -75,7 +75,7 @@ def receive(session: Session, run: RunFolder, run_dir: str) -> Received:
         if head.get("end"):
             return Received(run, place, taken, events, list(head["living"]))
         if head["path"] == pull.EVENTS:
-            events = _exactly(session.out, head["size"])
+            events = session.out.read(head["size"])
             if len(events) < head["size"]:
                 raise ComputeError(f"{session.host}: the connection was lost")
         else:
@@ -107,7 +107,7 @@ def _write(folder: Path, path: str, at: int, source: IO[bytes], size: int) -> No
     target = folder / path
     private.make_within(str(target.parent))
     if is_whole:
-        content = _exactly(source, size)
+        content = source.read(size)
         if len(content) == size:
             partly = target.with_name(f".{target.name}.{os.getpid()}.tmp")
             with open(partly, "wb", opener=private.opener) as file:
@@ -119,12 +119,7 @@ def _write(folder: Path, path: str, at: int, source: IO[bytes], size: int) -> No
     with open(target, "r+b") as file:
         file.seek(at)
         for start in range(0, size, _CHUNK):
-            file.write(_exactly(source, min(_CHUNK, size - start)))
-
-
-def _exactly(source: IO[bytes], size: int) -> bytes:
-    """So many bytes, or fewer where the stream ends."""
-    return source.read(size)
+            file.write(source.read(min(_CHUNK, size - start)))
 
 
 def unpack(stream: IO[bytes], targets: Sequence[Path]) -> dict[int, list[LeftOut]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import socket
 import threading
 from typing import NamedTuple
 
-from jobsdk.bootstrap.control import server
-from jobsdk.bootstrap.control.channel import MEMBER_LIMIT, STRANGER_LIMIT, Message, encoded, nonce, proof, same
+from jobsdk.bootstrap.control import channel, server
+from jobsdk.bootstrap.control.channel import Message, encoded
 from jobsdk.bootstrap.system import network
 from jobsdk.errors import ComputeError
 
@@ -87,7 +86,7 @@ class Port:
                 return
             try:
                 while True:
-                    self._put(Heard(rank, _received(sock, MEMBER_LIMIT)))
+                    self._put(Heard(rank, channel.received(sock, channel.MEMBER_LIMIT)))
             finally:
                 self._put(Heard(rank, None))
 
@@ -103,14 +102,14 @@ class Port:
         """The rank of who knows the token. Raises ValueError for anybody else."""
         sock.settimeout(server.STRANGER_TIMEOUT_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        ours = nonce()
+        ours = channel.nonce()
         sock.sendall(encoded({"nonce": ours}))
-        said = _received(sock, STRANGER_LIMIT)
+        said = channel.received(sock, channel.STRANGER_LIMIT)
         kind, rank, theirs = said.get("kind"), said.get("number"), said.get("nonce")
-        expected = proof(self._token, "member", ours, theirs, kind, rank)
-        if kind != "node" or type(rank) is not int or not same(expected, said.get("proof")):
+        expected = channel.proof(self._token, "member", ours, theirs, kind, rank)
+        if kind != "node" or type(rank) is not int or not channel.same(expected, said.get("proof")):
             raise ValueError("wrong token")
-        sock.sendall(encoded({"proof": proof(self._token, "control", ours, theirs)}))
+        sock.sendall(encoded({"proof": channel.proof(self._token, "control", ours, theirs)}))
         sock.settimeout(None)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return rank
@@ -125,24 +124,3 @@ def _listening(address: str, port: int) -> socket.socket:
         return socket.create_server(("", port), backlog=_BACKLOG)
     target = network.resolve(address)[0]
     return socket.create_server(target.sockaddr(port), family=socket.AddressFamily(target.family), backlog=_BACKLOG)
-
-
-def _received(sock: socket.socket, limit: int) -> Message:
-    """One message. Raises ConnectionError at the end, ValueError for one that is too long or none."""
-    size = int.from_bytes(_exactly(sock, 4), "big")
-    if size > limit:
-        raise ValueError(f"a frame of {size} bytes")
-    message = json.loads(_exactly(sock, size))
-    if not isinstance(message, dict):
-        raise ValueError("no JSON object")
-    return message
-
-
-def _exactly(sock: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        piece = sock.recv(min(size - len(data), 1 << 16))
-        if not piece:
-            raise ConnectionError("closed")
-        data += piece
-    return bytes(data)

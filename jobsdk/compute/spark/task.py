@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from jobsdk.bootstrap.control.channel import Handshake, Message, encoded
+from jobsdk.bootstrap.control.channel import Handshake, Message, encoded, received
 from jobsdk.compute.engine.node import HeldNode, Offer, gpu_mask
 
 _CONNECT_S = 20.0  # seconds to reach the driver
@@ -67,10 +67,7 @@ class Line:
 
     def receive(self) -> Message:
         """The next message. Raises ConnectionError at the end."""
-        size = int.from_bytes(self._exactly(4), "big")
-        if size > _MOST:
-            raise ConnectionError("a message of %d bytes" % size)
-        return dict(json.loads(self._exactly(size)))
+        return received(self._socket, _MOST)
 
     def close(self) -> None:
         try:
@@ -78,15 +75,6 @@ class Line:
         except OSError:
             pass
         self._socket.close()
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            piece = self._socket.recv(min(size - len(data), 1 << 16))
-            if not piece:
-                raise ConnectionError("the driver of the run has closed the connection")
-            data += piece
-        return bytes(data)
 
 
 def _connected(addresses: Sequence[str], port: int) -> socket.socket:
