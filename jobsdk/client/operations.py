@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
     from jobsdk.job.yaml_file import Overrides
     from jobsdk.runs.deletion import Deleted
-    from jobsdk.runs.logs import Sink
+    from jobsdk.runs.logs import Chosen, Sink
     from jobsdk.runs.metrics import Table
     from jobsdk.snapshot.listing import Listing
 
@@ -210,26 +210,14 @@ class JobOperations:
 
     # -- following -----------------------------------------------------------------------------------------------
 
-    def stream(
-        self,
-        name: str | Run,
-        *,
-        ranks: str | int | Iterable[int] | None = None,
-        tail: int | None = None,
-        out: Sink | None = None,
-    ) -> Run:
+    def stream(self, name: str | Run, *, ranks: Chosen = None, tail: int | None = None, out: Sink | None = None) -> Run:
         """Show what the ranks of a run write, until its end; see `Run.stream`. Raises JobFailed if it failed."""
         return self._run(name).stream(ranks=ranks, tail=tail, out=out)
 
     def logs(
-        self,
-        name: str | Run,
-        *,
-        ranks: str | int | Iterable[int] | None = None,
-        tail: int | None = None,
-        follow: bool = False,
+        self, name: str | Run, *, ranks: Chosen = None, tail: int | None = None, follow: bool = False,
         out: Sink | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Show what the ranks of a run have written; see `Run.logs`."""
         self._run(name).logs(ranks=ranks, tail=tail, follow=follow, out=out)
 

@@ -8,7 +8,7 @@ import datetime
 import io
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk import compute as computes
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.report import RunReport
     from jobsdk.compute.base import Compute
     from jobsdk.job.kinds import Items
-    from jobsdk.runs.logs import Shown, Sink
+    from jobsdk.runs.logs import Chosen, Shown, Sink
     from jobsdk.views.curves import Metrics
 
 #: What of a run can be changed after its submission.
@@ -234,13 +234,7 @@ class Run:
 
         return PROPERTY in self.properties
 
-    def stream(
-        self,
-        *,
-        ranks: str | int | Iterable[int] | None = None,
-        tail: int | None = None,
-        out: Sink | None = None,
-    ) -> Run:
+    def stream(self, *, ranks: Chosen = None, tail: int | None = None, out: Sink | None = None) -> Run:
         """Show what the ranks write, until the end; `ranks` as in "0,3-5" or "last", `tail` lines of each first.
 
         `out` takes bytes; without it they go to stdout. Raises JobFailed if the job failed, with the rank that failed
@@ -253,14 +247,9 @@ class Run:
         return self
 
     def logs(
-        self,
-        *,
-        ranks: str | int | Iterable[int] | None = None,
-        tail: int | None = None,
-        out: Sink | None = None,
-        follow: bool = False,
+        self, *, ranks: Chosen = None, tail: int | None = None, out: Sink | None = None, follow: bool = False,
         shown: Shown | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Show what the ranks have written so far, or with `follow` until the end; see `stream`.
 
         A call with the same `shown` as one that was interrupted goes on where that one stopped.

@@ -77,12 +77,6 @@ class History:
                 database.execute(_SCHEMA)
                 return query(database)
 
-    def rebuild(self) -> int:
-        """Throw the index away and make it again from the run folders; how many runs there are."""
-        with self._alone():
-            self._remove()
-        return len(self.list(archived=None))
-
     # -- the database ----------------------------------------------------------------------------------------
 
     def _do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:

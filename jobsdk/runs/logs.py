@@ -34,6 +34,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 
 Write = Callable[[bytes], Any]
+#: Ranks that are chosen: see `parse_ranks`; None stands for all.
+Chosen = str | int | Iterable[int] | None
 
 
 class Sink(Protocol):
@@ -43,7 +45,7 @@ class Sink(Protocol):
     def flush(self) -> Any: ...
 
 
-def parse_ranks(text: str | int | Iterable[int] | None, world_size: int) -> list[int] | None:
+def parse_ranks(text: Chosen, world_size: int) -> list[int] | None:
     """The ranks that `"0,3-5"`, `"last"`, a number or numbers stand for, in order; None stands for all.
 
     Raises ValueError for anything else and for ranks that the job does not have.
@@ -105,11 +107,8 @@ class _File:
 
     def skip_to_last(self, lines: int) -> None:
         """Pass over all but the last lines that the file has now."""
-        try:
-            with open(self.path, "rb") as file:
-                self._given = self._seen = _start_of_last(file, lines)
-        except FileNotFoundError:
-            pass
+        with contextlib.suppress(FileNotFoundError), open(self.path, "rb") as file:
+            self._given = self._seen = _start_of_last(file, lines)
 
     def read(self, write: Write) -> int:
         """Give the lines that are whole by now; how many bytes were new, at most a chunk."""
@@ -202,7 +201,7 @@ class View(NamedTuple):
     shown is left out (`tail` was its affair), and what this one shows is noted.
     """
 
-    ranks: str | int | Iterable[int] | None = None
+    ranks: Chosen = None
     tail: int | None = None
     terminal: bool = False
     colour: bool = False

@@ -91,7 +91,8 @@ def test_a_lost_index_is_made_again(home: Path, damage: str) -> None:
     assert len(names()) == 200
     History().record(make("new", 1000))
     assert names(max_results=1) == ["new"]
-    assert History().rebuild() == 201
+    path.unlink()
+    assert len(names()) == 201
 
 
 def test_a_home_that_cannot_hold_an_index_can_be_listed(home: Path) -> None:

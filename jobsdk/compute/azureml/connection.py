@@ -16,13 +16,13 @@ Json = dict[str, Any]
 
 #: The variable that names the cloud, and the cloud without it; as for azure-ai-ml.
 _CLOUD, _USUAL = "AZUREML_CURRENT_CLOUD", "AzureCloud"
-#: Azure's clouds, by the names that azure-ai-ml knows them by: (management, the storage's suffix, the studio).
+#: Azure's clouds, by the names that azure-ai-ml knows them by: (management, the storage's suffix).
 _CLOUDS = {
-    "AzureCloud": ("https://management.azure.com", "core.windows.net", "https://ml.azure.com"),
-    "AzureChinaCloud": ("https://management.chinacloudapi.cn", "core.chinacloudapi.cn", "https://studio.ml.azure.cn"),
-    "AzureUSGovernment": ("https://management.usgovcloudapi.net", "core.usgovcloudapi.net", "https://ml.azure.us"),
+    "AzureCloud": ("https://management.azure.com", "core.windows.net"),
+    "AzureChinaCloud": ("https://management.chinacloudapi.cn", "core.chinacloudapi.cn"),
+    "AzureUSGovernment": ("https://management.usgovcloudapi.net", "core.usgovcloudapi.net"),
 }
-JOBS_API, OLDER_API, DATASTORES_API = "2025-01-01-preview", "2024-01-01-preview", "2024-10-01-preview"
+OLDER_API, DATASTORES_API = "2024-01-01-preview", "2024-10-01-preview"
 _FRESH_S = 40 * 60.0  # seconds that a key or a signature of the storage is used; it is asked to be valid for an hour
 _CONNECT, _READ = 15, 60  # seconds
 
@@ -41,7 +41,7 @@ class Connection:
         self.workspace = workspace
         self.credential = credential
         cloud = os.environ.get(_CLOUD, _USUAL)
-        self._management, self._suffix, self.studio = _CLOUDS.get(cloud, _CLOUDS[_USUAL])
+        self._management, self._suffix = _CLOUDS.get(cloud, _CLOUDS[_USUAL])
         self._clients: dict[str, Any] = {}
         self._containers: dict[str, tuple[float, Any]] = {}
         self._lock = threading.RLock()
