@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import ranks
-from jobsdk.compute.settings import Setting, duration, mistakes_in
+from jobsdk.compute.settings import FLAG, Setting, duration, mistakes_in, must_be
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
@@ -27,30 +27,23 @@ _OF_RUNTIME_ENV = (
 _LEAST = {"CPU": 0.001}  # Ray refuses a bundle of nothing
 
 
-def _text(value: Any) -> str:
-    return "" if isinstance(value, str) and value.strip() else "must be a text"
-
-
-def _address(value: Any) -> str:
-    if isinstance(value, str) and _ADDRESS.fullmatch(value):
-        return ""
-    return "must be http(s)://HOST:PORT, auto, HOST:PORT or ray://HOST:PORT"
-
-
-def _flag(value: Any) -> str:
-    return "" if isinstance(value, bool) else "must be true or false"
-
-
 def _is_amount(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
-def _amount(value: Any) -> str:
-    return "" if _is_amount(value) else "must be a number of at least 0"
-
-
-def _count(value: Any) -> str:
-    return "" if _is_amount(value) and isinstance(value, int) else "must be a whole number of at least 0"
+_text = must_be("a text", lambda value: isinstance(value, str) and bool(value.strip()))
+_address = must_be(
+    "http(s)://HOST:PORT, auto, HOST:PORT or ray://HOST:PORT",
+    lambda value: isinstance(value, str) and _ADDRESS.fullmatch(value) is not None,
+)
+_amount = must_be("a number of at least 0", _is_amount)
+_count = must_be("a whole number of at least 0", lambda value: _is_amount(value) and isinstance(value, int))
+_texts = must_be(
+    "a mapping of texts",
+    lambda value: isinstance(value, Mapping) and all(isinstance(one, str) for pair in value.items() for one in pair),
+)
+_mapping = must_be("a mapping", lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value))
+_strategy = must_be(f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}", lambda value: value in STRATEGIES)
 
 
 def _amounts(value: Any) -> str:
@@ -60,22 +53,9 @@ def _amounts(value: Any) -> str:
     return "must be a mapping of amounts"
 
 
-def _texts(value: Any) -> str:
-    fits = isinstance(value, Mapping) and all(isinstance(one, str) for pair in value.items() for one in pair)
-    return "" if fits else "must be a mapping of texts"
-
-
-def _mapping(value: Any) -> str:
-    return "" if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) else "must be a mapping"
-
-
 def _init(value: Any) -> str:
     taken = {"address", "namespace", "runtime_env"} & set(value if isinstance(value, Mapping) else ())
     return f"cannot have {min(taken)}" if taken else _mapping(value)
-
-
-def _strategy(value: Any) -> str:
-    return "" if value in STRATEGIES else f"must be {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}"
 
 
 def _runtime_env(value: Any) -> str:
@@ -120,7 +100,7 @@ SETTINGS: dict[str, Setting] = {
     "resources_per_node": Setting("further resources of a bundle, as {memory: 8000000000, special: 1}", _amounts),
     "placement_strategy": Setting("PACK, SPREAD, STRICT_PACK or STRICT_SPREAD; without it SPREAD", _strategy),
     "placement_timeout": Setting("how long a job may wait for its place, as 300 or 5m; without it for ever", duration),
-    "autoscaling": Setting("true: what the cluster does not have it may get, so that jobs wait for it", _flag),
+    "autoscaling": Setting("true: what the cluster does not have it may get, so that jobs wait for it", FLAG),
     "runtime_env": Setting("Ray's runtime_env of the nodes' processes: pip, env_vars, ...", _runtime_env),
 }
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from jobsdk.compute.settings import Setting, duration, mistakes_in
+from jobsdk.compute.settings import FLAG, Setting, duration, mistakes_in, must_be
 
 _GPUS = re.compile(r"(?:([A-Za-z][\w.-]*):)?([1-9][0-9]*)")
 _GPU_TYPE = re.compile(r"[A-Za-z][\w.-]*")
@@ -22,25 +22,18 @@ def _text(value: Any) -> str:
 
 
 def _like(pattern: re.Pattern[str], says: str) -> Callable[[Any], str]:
-    def wrong(value: Any) -> str:
+    def fits(value: Any) -> bool:
         is_plain = isinstance(value, str | int) and not isinstance(value, bool)
-        return "" if is_plain and pattern.fullmatch(str(value)) else f"must be {says}"
+        return is_plain and pattern.fullmatch(str(value)) is not None
 
-    return wrong
-
-
-def _time(value: Any) -> str:
-    if isinstance(value, str) and _TIME.fullmatch(value):
-        return ""
-    return "must be minutes, H:MM:SS or D-HH:MM:SS, in quotes (YAML takes 1:00:00 without them for a number)"
+    return must_be(says, fits)
 
 
-def _flag(value: Any) -> str:
-    return "" if isinstance(value, bool) else "must be true or false"
-
-
-def _count(value: Any) -> str:
-    return "" if isinstance(value, int) and not isinstance(value, bool) and value > 0 else "must be a number above 0"
+_time = must_be(
+    "minutes, H:MM:SS or D-HH:MM:SS, in quotes (YAML takes 1:00:00 without them for a number)",
+    lambda value: isinstance(value, str) and _TIME.fullmatch(value) is not None,
+)
+_count = must_be("a number above 0", lambda value: type(value) is int and value > 0)
 
 
 def _lines(value: Any) -> str:
@@ -118,12 +111,12 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "cpus_per_task": Setting("cores of each node; Slurm gives 1 otherwise, unless exclusive", _count),
     "mem": Setting("memory of each node, as 64G; 0 is all", _like(_MEMORY, "a size such as 64G")),
-    "exclusive": Setting("whether whole nodes are taken", _flag),
+    "exclusive": Setting("whether whole nodes are taken", FLAG),
     "time": Setting(
         "longest time of jobs without limits.timeout, as minutes, H:MM:SS or D-HH:MM:SS",
         _time,
     ),
-    "requeue": Setting("false: never start again a job that lost its nodes, whatever it allows itself", _flag),
+    "requeue": Setting("false: never start again a job that lost its nodes, whatever it allows itself", FLAG),
     "signal": Setting("how long before the end of its time a job gets SIGTERM: seconds, or 2m", duration),
     "comment": Setting("comment", _text),
     "setup": Setting("lines of shell before srun, such as module load cuda", _lines),
