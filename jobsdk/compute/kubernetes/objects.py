@@ -58,7 +58,6 @@ def bootstrap_name() -> str:
 def objects(plan: Plan, settings: Settings, *, image: str, code: str | None) -> list[Object]:
     """All objects of a run, the Job or JobSet last. `code` is None, "inline", "volume" or "url"."""
     name = dns_name(plan["run"])
-    jobset = bool(settings.get("jobset"))
     labels = {"app.kubernetes.io/managed-by": "jobsdk", LABEL: name}
     secret_keys = [plan_file.TOKEN, *([plan_file.SECRETS] if plan.get("sealed") else [])]
     data_keys = [] if code is None else [CODE_HASH]
@@ -77,12 +76,12 @@ def objects(plan: Plan, settings: Settings, *, image: str, code: str | None) -> 
         _object("v1", "ConfigMap", name, labels, data_keys, data={"plan.json": json.dumps(plan)}),
         _object("v1", "Secret", name, labels, secret_keys, type="Opaque"),
     ]
-    if not jobset:  # a JobSet brings its own
+    if not settings.get("jobset"):  # a JobSet brings its own
         # Pods that are not ready must be found: that they find each other is what makes them ready.
         spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {LABEL: name}}
         found.append(_object("v1", "Service", name, labels, spec=spec))
         pod["subdomain"] = name
-    found.append((_jobset if jobset else _job)(plan, settings, name, labels, template))
+    found.append(_workload(plan, settings, name, labels, template))
     return [_patched(one, settings) for one in found]
 
 
@@ -100,7 +99,7 @@ def _bootstrap() -> Object:
     return _object("v1", "ConfigMap", bootstrap_name(), labels, [parcel.BOOTSTRAP], immutable=True)
 
 
-def _job_spec(plan: Plan, settings: Settings, template: Object) -> Object:
+def _job_spec(plan: Plan, template: Object) -> Object:
     spec = {
         "completionMode": "Indexed",
         "completions": plan["nodes"],
@@ -117,37 +116,27 @@ def _job_spec(plan: Plan, settings: Settings, template: Object) -> Object:
     return spec
 
 
-def _top_metadata(plan: Plan, settings: Settings, labels: Mapping[str, str]) -> tuple[Object, Object]:
-    queue = {"kueue.x-k8s.io/queue-name": settings["queue"]} if settings.get("queue") else {}
-    return {**_texts(settings, "labels"), **labels, **queue}, {**_texts(settings, "annotations"), RUN: plan["run"]}
-
-
-def _job(plan: Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
-    all_labels, annotations = _top_metadata(plan, settings, labels)
-    spec = _job_spec(plan, settings, template)
+def _workload(plan: Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
+    """The Job, or the JobSet of one Job."""
+    queue, jobset, topology = settings.get("queue"), settings.get("jobset"), settings.get("topology")
+    all_labels = {**_texts(settings, "labels"), **labels, **({"kueue.x-k8s.io/queue-name": queue} if queue else {})}
+    annotations = {**_texts(settings, "annotations"), RUN: plan["run"]}
+    spec = _job_spec(plan, template)
+    if jobset:
+        if topology and not queue:
+            annotations["alpha.jobset.sigs.k8s.io/exclusive-topology"] = topology
+        spec = {
+            "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": spec}}],
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "failurePolicy": {"maxRestarts": 0},
+        }
     spec["ttlSecondsAfterFinished"] = settings.get("ttl_seconds_after_finished", _TTL_S)
-    if settings.get("queue"):
+    if queue:
         spec["suspend"] = True
-    job = _object("batch/v1", "Job", name, all_labels, spec=spec)
-    job["metadata"]["annotations"] = annotations
-    return job
-
-
-def _jobset(plan: Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
-    all_labels, annotations = _top_metadata(plan, settings, labels)
-    if settings.get("topology") and not settings.get("queue"):
-        annotations["alpha.jobset.sigs.k8s.io/exclusive-topology"] = settings["topology"]
-    spec = {
-        "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": _job_spec(plan, settings, template)}}],
-        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-        "failurePolicy": {"maxRestarts": 0},
-        "ttlSecondsAfterFinished": settings.get("ttl_seconds_after_finished", _TTL_S),
-    }
-    if settings.get("queue"):
-        spec["suspend"] = True
-    jobset = _object("jobset.x-k8s.io/v1alpha2", "JobSet", name, all_labels, spec=spec)
-    jobset["metadata"]["annotations"] = annotations
-    return jobset
+    version, kind = ("jobset.x-k8s.io/v1alpha2", "JobSet") if jobset else ("batch/v1", "Job")
+    found = _object(version, kind, name, all_labels, spec=spec)
+    found["metadata"]["annotations"] = annotations
+    return found
 
 
 # -- the pod -----------------------------------------------------------------------------------------------------------
@@ -229,14 +218,8 @@ def _container_security(settings: Settings) -> Object:
 def _environment(settings: Settings, name: str, code: str | None) -> list[Object]:
     first = f"{name}-node-0-0" if settings.get("jobset") else f"{name}-0"
     ports = ",".join(map(str, kubernetes.PORTS))
-    known = _texts(settings, "env")
-    known.update(
-        {
-            variables_.PARCEL: PARCEL_DIR,
-            variables_.CONTROL: f"{first}.{name} {ports}",
-            variables_.RELAY: "1",
-        }
-    )
+    own = {variables_.PARCEL: PARCEL_DIR, variables_.CONTROL: f"{first}.{name} {ports}", variables_.RELAY: "1"}
+    known = {**_texts(settings, "env"), **own}
     variables: list[Object] = [{"name": key, "value": value} for key, value in known.items()]
     if code == "inline":
         variables.append({"name": variables_.CODE, "value": f"{PARCEL_DIR}/{CODE_FILE}"})
@@ -244,8 +227,8 @@ def _environment(settings: Settings, name: str, code: str | None) -> list[Object
         source = "secretKeyRef" if code == "url" else "configMapKeyRef"
         variables.append({"name": variables_.CODE, "valueFrom": {source: {"name": name, "key": CODE_PLACE}}})
     if code is not None:
-        source = "configMapKeyRef"
-        variables.append({"name": variables_.CODE_HASH, "valueFrom": {source: {"name": name, "key": CODE_HASH}}})
+        digest = {"configMapKeyRef": {"name": name, "key": CODE_HASH}}
+        variables.append({"name": variables_.CODE_HASH, "valueFrom": digest})
     return variables
 
 
@@ -264,11 +247,7 @@ def _resources(plan: Plan, settings: Settings) -> Object:
 
 def _volumes(settings: Settings, name: str, run: str) -> tuple[list[Object], list[Object]]:
     """(volumes, mounts). The parcel is one folder of a ConfigMap, a Secret and the shared bootstrap."""
-    sources = [
-        {"configMap": {"name": bootstrap_name()}},
-        {"configMap": {"name": name}},
-        {"secret": {"name": name}},
-    ]
+    sources = [*({"configMap": {"name": one}} for one in (bootstrap_name(), name)), {"secret": {"name": name}}]
     volumes: list[Object] = [{"name": "parcel", "projected": {"sources": sources}}, {"name": "run", "emptyDir": {}}]
     mounts: list[Object] = [
         {"name": "parcel", "mountPath": PARCEL_DIR, "readOnly": True},
