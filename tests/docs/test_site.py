@@ -7,10 +7,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+import jobsdk
+from jobsdk import plugin, train
+from jobsdk.cli import cli
+from jobsdk.client.operations import JobOperations, MLClient
+from jobsdk.client.run import Run
 from tests.docs.snippets import ROOT, pages
 
 pytestmark = [
@@ -59,6 +66,40 @@ def test_lists_and_tables_are_such(site: Path) -> None:
             found[path.name] = wrong
     assert not found
     assert "<li>buttons: Cancel" in (site / "ui.html").read_text()
+
+
+def test_the_python_reference_has_every_public_name(site: Path) -> None:
+    html = (site / "reference/python.html").read_text()
+    described = set(re.findall(r'id="jobsdk\.([\w.]+)"', html))
+    public = {*jobsdk.__all__} - {"__version__"}
+    public |= {f"train.{name}" for name in train.__all__} | {f"plugin.{name}" for name in plugin.__all__}
+    homes = {"MLClient": MLClient, "client.operations.JobOperations": JobOperations, "client.run.Run": Run}
+    for home, kind in homes.items():
+        public |= {f"{home}.{name}" for name in vars(kind) if not name.startswith("_") and callable(vars(kind)[name])}
+    assert len(public) > 90
+    assert public - described == set()
+
+
+def test_the_command_line_reference_has_every_command_and_option(site: Path) -> None:
+    html = (site / "reference/cli.html").read_text()
+    listed = dict(commands(cli, "jobsdk"))
+    assert len(listed) > 30
+    for path, command in listed.items():
+        assert f'id="{path.replace(" ", "-")}"' in html, path
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert option.opts[0] in html, f"{path} {option.opts[0]}"
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            if not found.hidden:
+                yield from commands(found, f"{path} {name}")
 
 
 def test_links_of_the_readme_lead_somewhere(site: Path) -> None:
