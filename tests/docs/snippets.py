@@ -79,6 +79,7 @@ def elsewhere(table: list[Elsewhere], page: str, text: str) -> Elsewhere | None:
 _CLUSTER = r"(compute check|job create -f \S+ --compute|run --compute) (gpu-cluster|cluster|lake|lab|ray\S*)\b"
 #: Commands. The first that fits counts.
 COMMANDS = [
+    Elsewhere("docs/tutorials/", ".", "in order, with their output", "tests/docs/test_tutorials.py"),
     Elsewhere("azure-emulator", ".", "it starts Azurite", "tests/emulator/test_docs.py"),
     Elsewhere("plugin", "pip install|jobsdk_spool", "into a folder of its own", "tests/docs/test_plugin.py"),
     Elsewhere("", r"^(python3 -m venv \S+ && \S+)?pip install|^\. \.venv", "it installs", "scripts/newcomer.py"),
@@ -97,6 +98,7 @@ COMMANDS = [
 ]
 #: Blocks of Python.
 PYTHON = [
+    Elsewhere("docs/tutorials/", ".", "in order, with their output", "tests/docs/test_tutorials.py"),
     Elsewhere("azure-emulator", ".", "it needs Azurite", "tests/emulator/test_docs.py"),
     Elsewhere("azureml-differences", ".", "azure-ai-ml is a second to import", "tests/azureml/test_entities.py"),
     Elsewhere("azureml.md", ".", "it asks a workspace", "tests/compute/azureml/test_runs.py"),

@@ -40,7 +40,7 @@ client, name, job = MLClient(), "NAME", load_job("job.yml")
 run = client.jobs.get(name)
 """
 _SPOKEN_OF = {"client", "name", "job", "run", "MLClient"}
-_LANGUAGES = {"sh", "python", "yaml", "toml", ""}
+_LANGUAGES = {"sh", "python", "yaml", "toml", "text", ""}
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
