@@ -28,20 +28,27 @@ _PAGE = "jobsdk ui"
 _RANKS = [f"rank {rank} of 4 on node {rank // 2}" for rank in range(4)]
 
 
-def commands() -> Iterator[str]:
-    """The commands of the README's blocks of shell, in order; a here-document belongs to its command."""
+def commands() -> Iterator[tuple[str, int]]:
+    """The commands of the README's blocks of shell, in order, with the exit code that a comment promises for each.
+
+    A here-document belongs to its command.
+    """
     for block in re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL):
         for found in re.finditer(r"^(?:.*<<'(\w+)'\n(?:.*\n)*?\1|.+)$", block, re.MULTILINE):
-            yield found[0].partition("  #")[0].rstrip() if found[1] is None else found[0]
+            command, _, comment = (found[0], "", "") if found[1] else found[0].partition("  #")
+            promised = re.match(r" exit code (\d+)", comment)
+            yield command.rstrip(), int(promised[1]) if promised else 0
 
 
 def script() -> str:
     """A bash script that runs them, each after a line that tells the time. The page is ended once it has answered."""
     parts = []
-    for command in commands():
+    for command, code in commands():
         name = command.splitlines()[0]
         if command.startswith(_PAGE):
             command = shlex.join([sys.executable, str(Path(__file__).resolve()), "--page", command])
+        if code:
+            command = f"code=0; {command} || code=$?; [ $code = {code} ]"
         parts.append(f'printf "\\0%s %s\\n" "$EPOCHREALTIME" {shlex.quote(name)}\n{command}\n')
     return "".join(parts) + 'printf "\\0%s\\n" "$EPOCHREALTIME"\n'
 
@@ -58,9 +65,11 @@ def follow(folder: Path, environ: dict[str, str]) -> None:
         head, _, output = steps[-1]
         raise SystemExit(f"{head.partition(' ')[2]}: exit code {done.returncode}\n{output}{done.stderr}")
     for name in ("jobsdk run", "jobsdk job create", "python submit.py"):
-        (shown,) = [output for head, _, output in steps if f" {name}" in head]
-        if missing := [text for text in _RANKS if text not in shown]:
-            raise SystemExit(f"{name} does not show: {missing}\n{shown}")
+        outputs = [output for head, _, output in steps if f" {name}" in head]
+        assert outputs, name
+        for shown in outputs:
+            if missing := [text for text in _RANKS if text not in shown]:
+                raise SystemExit(f"{name} does not show: {missing}\n{shown}")
 
 
 def look_at_page(command: str) -> int:

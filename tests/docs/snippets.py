@@ -1,4 +1,4 @@
-"""The snippets of the README and of docs/, and where each that cannot be run as it stands is run instead."""
+"""The snippets of README, docs/ and SKILL.md, and where each that cannot be run as it stands is run instead."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pages() -> list[str]:
 
 def snippets(language: str | None = None, page: str | None = None) -> list[Snippet]:
     found = []
-    for name in pages() if page is None else [page]:
+    for name in [*pages(), "SKILL.md"] if page is None else [page]:
         text = (ROOT / name).read_text()
         for block in re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
             if language is None or block[1] == language:

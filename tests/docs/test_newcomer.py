@@ -19,3 +19,7 @@ def test_every_command_of_the_readme_works() -> None:
     shown = re.findall(r"^ +[\d.]+ s  (\S.*)", done.stdout, re.MULTILINE)
     assert len(shown) >= 15, shown
     assert "jobsdk ui" in shown
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 100
