@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _log = logging.getLogger("mkdocs.hooks.site")
+_BOOSTS = {"failures.md": 3, "running.md": 2, "jobs.md": 2}  # where most questions lead
 _BEGINS = re.compile(r"- |\* |\d+\. |\|")  # a list or a table
 
 
@@ -17,8 +18,13 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lists and tables that follow a paragraph without a blank line are such here too, as they are on GitHub."""
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Rank pages that explain before references in a search, and separate lists and tables from a paragraph.
+
+    GitHub shows a list or a table that follows a paragraph without a blank line; MkDocs needs the line.
+    """
+    path = page.file.src_uri
+    page.meta.setdefault("search", {"boost": 0.5 if path.startswith("reference/") else _BOOSTS.get(path, 1)})
     lines: list[str] = []
     is_code = is_within = False  # within: a list or a table goes on
     for line in markdown.split("\n"):
