@@ -36,7 +36,7 @@ PEERS = ["torch", "accelerate", "azure-ai-ml", "torchx", "submitit", "pyspark", 
 _HEAD = """\
 # Benchmarks
 
-jobsdk beside its peers, each table measured in one go on one machine. `make bench` makes this page anew; it wants a
+jobsdk beside its peers, each table measured in one go on one machine. `make bench` rewrites this page; it wants a
 machine that does nothing else, since launchers share out a busy one's processors differently.
 
 A peer's cell says first how many times as much as jobsdk it has, then the figure itself. Seconds, bytes and

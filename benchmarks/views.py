@@ -175,7 +175,7 @@ def measure(quick: bool) -> Table:
     rows += [Row(name, "s", {"jobsdk ui": seconds}) for name, seconds in _cards().items()]
     return Table(
         "Looking at a run",
-        "`jobsdk ui` is started anew each time; from the request for a run to its state and the last hundred lines of "
+        "`jobsdk ui` restarts each time; from the request for a run to its state and the last hundred lines of "
         "all ranks' logs in one order. Beside it the least that must be done: `wc -l` of all logs, `tail` of one. A "
         "new line: from its writing to the news of it, beside `tail -F`. Cards are what a notebook draws.",
         "A run with a million lines opens in well under a second, and is followed within one. No peer has the like.",

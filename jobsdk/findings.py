@@ -192,7 +192,7 @@ def nearest(name: object, known: Iterable[str]) -> str | None:
 
 
 def meant(name: object, known: Iterable[str], otherwise: str) -> str:
-    """The fix for a name that there is not: the nearest one that there is, if there is one."""
+    """The fix for an unknown name: the nearest known one, else `otherwise`."""
     near = nearest(name, known)
     return f"did you mean {near!r}?" if near else otherwise
 

@@ -33,7 +33,7 @@ from jobsdk.job.services import SERVICE  # noqa: E402
 from jobsdk.planning.plan import make_plan  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
-_MADE = "<!-- Made by scripts/reference.py from the code: `make docs` writes it anew. -->"
+_MADE = "<!-- Made by scripts/reference.py from the code: `make docs` updates it. -->"
 
 
 # -- the environment ---------------------------------------------------------------------------------------------------

@@ -238,7 +238,7 @@ class Run:
         """Show what the ranks write, until the end; `ranks` as in "0,3-5" or "last", `tail` lines of each first.
 
         `out` takes bytes; without it they go to stdout. Raises JobFailed if the job failed, with the rank that failed
-        first, its node and its last traceback; ValueError for ranks that there are not.
+        first, its node and its last traceback; ValueError for ranks that the run does not have.
         """
         with self._left_to_itself():
             self.logs(ranks=ranks, tail=tail, out=out, follow=True)

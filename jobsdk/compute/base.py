@@ -134,7 +134,7 @@ class Compute(ABC):
 
     @classmethod
     def all_settings(cls) -> dict[str, str]:
-        """Every setting that there is for this type, with its meaning."""
+        """Every setting of this type, with its meaning."""
         return {**cls.settings_known, **COMMON}
 
     def place(self, job: CommandJob) -> Placement:

@@ -20,7 +20,7 @@ _LIFE_S = 3600
 
 
 class Login:
-    """Gives tokens to the one application that there is, and knows its own again."""
+    """Gives tokens to its one application, and recognizes its own."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

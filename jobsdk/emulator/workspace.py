@@ -29,7 +29,7 @@ _SCALE = {"minNodeCount": 0, "maxNodeCount": 64, "nodeIdleTimeBeforeScaleDown": 
 
 
 def in_workspace(settings: Settings, handler: Handler) -> Handler:
-    """The handler, for requests that name the workspace that there is; others are refused as ARM does it."""
+    """The handler, for requests that name this workspace; others are refused as ARM does it."""
 
     def checked(request: Request) -> Response:
         parts = request.parts

@@ -46,7 +46,7 @@ def function(
 
     `options` are those of `command()` but `command` itself, and `build_env`, `in_place`, `strict` and `warn` of
     `JobOperations.create_or_update`. The function travels by value, with the modules of its project; with `code` the
-    job has that folder, whose modules are imported from there. Raises ValidationError for an option that there is not,
+    job has that folder, whose modules are imported from there. Raises ValidationError for an unknown option,
     TypeError for arguments that `fn` does not take.
     """
     template = _Options(options)

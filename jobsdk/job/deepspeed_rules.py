@@ -71,7 +71,7 @@ def deepspeed_batches_come_out(job: CommandJob, report: Report) -> None:
 
 @rule("distribution", "command", "code")
 def deepspeed_config_is_passed_on(job: CommandJob, report: Report) -> None:
-    """The configuration that the script is given is one that there is, and the job's own one is given to it."""
+    """The configuration that the script gets exists, and the job's own one is given to it."""
     distribution, text = job.distribution, job.command or ""
     if not isinstance(distribution, DeepSpeedDistribution):
         return

@@ -28,7 +28,7 @@ _MANY_GPUS = 8
 
 
 class NodeCapacity(NamedTuple):
-    """What a node of a compute has, as far as it is known; `memory` is in bytes, `name` says whose word it is.
+    """What a node of a compute has, as far as it is known; `memory` is in bytes, `name` says where that is from.
 
     `nodes` is how many there are in all.
     """

@@ -211,7 +211,7 @@ class View(NamedTuple):
 
 
 class Follower:
-    """Shows the logs of a run in `out`. Raises ValueError if the view asks for ranks that there are not."""
+    """Shows the logs of a run in `out`. Raises ValueError if the view asks for ranks that the run does not have."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import os
 
 
 def generate_name() -> str:
-    """A name that no other run has, in the manner of Azure ML's: `adjective_noun_10chars`."""
+    """A name that no other run has, in the style of Azure ML's: `adjective_noun_10chars`."""
     adjectives, nouns = _ADJECTIVES.split(), _NOUNS.split()
     number = int.from_bytes(os.urandom(4), "big")
     tail = "".join(_ALPHABET[byte % 32] for byte in os.urandom(10))

@@ -155,7 +155,7 @@ class _Parts(NamedTuple):
 
 
 def _all(here: Context) -> List[_Parts]:
-    """All that there are, the oldest first."""
+    """All checkpoints, the oldest first."""
     folder = os.path.join(_folder(here), _PARTS)
     found = []
     for name in os.listdir(folder) if os.path.isdir(folder) else ():

@@ -22,7 +22,8 @@ class Storage(NamedTuple):
 class Context(NamedTuple):
     """This process among those of its job. Ranks count from 0; alone it is rank 0 of 1.
 
-    `launcher` says whose word it is: "ray train", "torchrun" (also accelerate's, TorchDistributor's and jobsdk's own),
+    `launcher` says where these values are from: "ray train", "torchrun" (also accelerate's, TorchDistributor's and
+    jobsdk's own),
     "open mpi", "hydra", "environment" (RANK and WORLD_SIZE), "slurm", "tensorflow", "alone". `outputs` is the folder
     that is kept as ./outputs, `storage` the one that checkpoints go to. What a launcher does not know is None.
     """

@@ -30,7 +30,7 @@ def init_process_group(backend: Optional[str] = None, timeout: Optional[Seconds]
     `timeout`, in seconds, is for joining and for each collective operation; torch's own if nobody says one. Works
     alone, as a group of one. Once there is a group it does nothing.
 
-    Raises TrainError: for a backend that there is not, where nobody has said where rank 0 is, and where not all
+    Raises TrainError: for an unknown backend, where nobody has said where rank 0 is, and where not all
     processes come in time.
     """
     import torch

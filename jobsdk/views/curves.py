@@ -17,7 +17,7 @@ class Metrics(dict[str, list[Point]]):
     def plot(self, *names: str) -> Any:
         """Draw the named metrics, or all, over their steps with matplotlib; its Figure.
 
-        Raises KeyError for a metric that there is not, ImportError without matplotlib.
+        Raises KeyError for an unknown metric, ImportError without matplotlib.
         """
         missing = [name for name in names if name not in self]
         if missing:

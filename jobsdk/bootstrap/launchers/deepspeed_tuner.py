@@ -44,7 +44,7 @@ class Tuner(base.Launcher):
     can_fork = False
 
     def rank_command(self, rendered: str) -> str:
-        """The user's command with this module put in front of its script; the shell works out the rest as ever."""
+        """The user's command with this module put in front of its script; the shell works out the rest as usual."""
         found = _PYTHON_SCRIPT.match(rendered)
         if found is None:
             raise OSError("DeepSpeed's autotuner needs a command of the form 'python script.py ...'")

@@ -136,7 +136,7 @@ class Mpirun(base.Launcher):
 def can_span(launcher: Program, addresses: Sequence[str]) -> bool:
     """Whether it can have a daemon on every node; else that of node 0 starts all ranks, which are on one machine then.
 
-    Where nodes share a machine, Open MPI 5's ranks under several daemons wait for ever in their first Allreduce, and
+    Where nodes share a machine, Open MPI 5's ranks under several daemons wait forever in their first Allreduce, and
     the daemons do not even find each other where the only network is the loopback.
     """
     if launcher.family != OPENMPI or launcher.version.split()[-1].partition(".")[0] in ("3", "4"):

@@ -208,7 +208,7 @@ def memory_limit() -> Optional[int]:
 
 
 def space(folder: str) -> Optional[Facts]:
-    """Path, size and free bytes of the file system at `folder`, or at the nearest folder above that there is."""
+    """Path, size and free bytes of the file system at `folder`, or at the nearest existing folder above."""
     while folder and not os.path.isdir(folder):
         above = os.path.dirname(folder)
         if above == folder:

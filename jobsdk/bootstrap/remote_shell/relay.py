@@ -1,6 +1,6 @@
 """The remote shell on node 0: what goes between those who ask for commands and the nodes that run them.
 
-All of it passes through here, over connections that there are already; no node listens for another one. A member of
+All of it passes through here, over existing connections; no node listens for another one. A member of
 the kind "shell" asks, for as many sessions as it likes; it names them "MEMBER.COUNT".
 """
 

@@ -283,7 +283,7 @@ class _Writer:
         return moved
 
     def _logs(self) -> List[Tuple[str, str]]:
-        """The logs that there are: (source, path)."""
+        """The existing logs: (source, path)."""
         logs, own = self._run_dir + "/logs", os.path.basename(self._folder)
         folders = [("", self._folder)]
         folders += [(name + ".", "%s/%s" % (logs, name)) for name in sorted(os.listdir(logs)) if _is_other(name, own)]

@@ -71,7 +71,7 @@ def settings_of(job: CommandJob, settings: Mapping[str, Any]) -> dict[str, Any]:
 def launcher(job: CommandJob, settings: Mapping[str, Any]) -> str:
     """Who starts the ranks: as the job says, else the compute, else by the distribution.
 
-    What the compute says is a default: it does not hold for DeepSpeed, of which Azure ML knows nothing.
+    What the compute says is a default: it does not hold for DeepSpeed, which Azure ML does not know.
     """
     own = _own_settings(job).get("launcher")
     if own is not None:

@@ -99,7 +99,7 @@ SETTINGS: dict[str, Setting] = {
     "gpus_per_node": Setting("GPUs of a bundle; without it processes x gpus_per_process", _amount),
     "resources_per_node": Setting("further resources of a bundle, as {memory: 8000000000, special: 1}", _amounts),
     "placement_strategy": Setting("PACK, SPREAD, STRICT_PACK or STRICT_SPREAD; without it SPREAD", _strategy),
-    "placement_timeout": Setting("how long a job may wait for its place, as 300 or 5m; without it for ever", duration),
+    "placement_timeout": Setting("how long a job may wait for its place, as 300 or 5m; default: no limit", duration),
     "autoscaling": Setting("true: what the cluster does not have it may get, so that jobs wait for it", FLAG),
     "runtime_env": Setting("Ray's runtime_env of the nodes' processes: pip, env_vars, ...", _runtime_env),
 }

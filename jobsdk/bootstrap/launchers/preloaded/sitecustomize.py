@@ -159,7 +159,7 @@ def _open_files() -> List[str]:
 
 
 def _check_threads(name: str) -> None:
-    """Only the thread that forks goes on in a fork, so that locks of others stay locked for ever."""
+    """Only the thread that forks goes on in a fork, so that locks of others stay locked forever."""
     import threading
 
     names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
