@@ -325,11 +325,7 @@ class JobOperations:
         return download(run.folder, run.target, Path(download_path), output_name, all, warn or _log)
 
     def _run(self, name: str | Run) -> Run:
-        if isinstance(name, Run):
-            return name
-        if not isinstance(name, str):
-            raise JobsdkError(f"expected the name of a run, or a Run, got {name!r}. Fix: pass run or run.name")
-        return self.get(name)
+        return name if isinstance(name, Run) else self.get(name)
 
 
 class MLClient:

@@ -17,7 +17,7 @@ from jobsdk.bootstrap.spec import events as writing
 from jobsdk.bootstrap.spec import exit_codes, mlflow_store, plan_file
 from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.system import private, processes
-from jobsdk.errors import RunExists, RunNotFound
+from jobsdk.errors import JobsdkError, RunExists, RunNotFound
 from jobsdk.home import locked, make_folder, runs_folder
 from jobsdk.runs.children import reap
 from jobsdk.runs.refresh import Pace, Refresh
@@ -68,6 +68,8 @@ class RunFolder:
 
         Raises RunNotFound, with the nearest names there are.
         """
+        if not isinstance(name, str):
+            raise JobsdkError(f"expected the name of a run, or a Run, got {name!r}. Fix: pass run or run.name")
         folder = cls(runs_folder() / name)
         if name and "/" not in name and name not in (".", "..") and folder.path.is_dir():
             return folder

@@ -72,7 +72,7 @@ def test_distribution_types_have_aliases_in_any_letter_case(written: str, type_n
     [
         ({"type": "deepspede"}, "distribution.type", "did you mean 'deepspeed'?"),
         ({"type": "spark"}, "distribution.type", "write pytorch, tensorflow, mpi, deepspeed or ray"),
-        ({"type": 3}, "distribution.type", "3 is no type"),
+        ({"type": 3}, "distribution.type", "unknown type 3"),
         ({}, "distribution", "has no type"),
         ({"distributionType": "PyTorch"}, "distribution", "did you mean 'type' by 'distributionType'?"),
         ("pytorch", "distribution", "write it as {type: pytorch}"),
