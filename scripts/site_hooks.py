@@ -37,6 +37,11 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     return "\n".join(lines)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Leave out what mkdocs-click prints for an option without a default."""
+    return html.replace("<code>Sentinel.UNSET</code>", "")
+
+
 def _written(entry: Any, docs: Path) -> Any:
     if isinstance(entry, list):
         return [kept for one in entry if (kept := _written(one, docs)) not in (None, [], {})]
