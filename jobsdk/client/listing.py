@@ -42,14 +42,7 @@ def list_runs(
     known = History().list(compute=compute, experiment=wanted.experiment, archived=wanted.archived)
     for name, why in refresh(RunFolder.find(row["name"]) for row in known if row["status"] not in TERMINAL).items():
         _log(f"compute {name}: {why}")
-    rows = History().list(
-        status=wanted.status,
-        tag=wanted.tag,
-        experiment=wanted.experiment,
-        compute=compute,
-        archived=wanted.archived,
-        max_results=most,
-    )
+    rows = History().list(**wanted._asdict(), compute=compute, max_results=most)
     return [Run(RunFolder.find(row["name"])) for row in rows]
 
 

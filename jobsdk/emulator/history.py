@@ -9,7 +9,7 @@ from jobsdk.emulator.server import Handler, Refused, Request, Response, Route
 from jobsdk.emulator.settings import LOCATION, Settings
 from jobsdk.emulator.storage import Storage
 from jobsdk.emulator.store import Document, Store
-from jobsdk.emulator.workspace import NAMED, in_workspace
+from jobsdk.emulator.workspace import route
 
 #: How run history spells the types of outputs (azure-ai-ml 1.35.2 knows only the other spelling: its issue 48941).
 _TYPES = {
@@ -42,11 +42,7 @@ class History:
             ("POST", "modelregistry", "/models/batchGetResolvedUris", self._addresses),
         ]
         return [
-            Route(
-                method,
-                re.compile(rf"[a-z0-9]+\.api\.azureml\.ms/{service}/v1\.0{NAMED}{pattern}"),
-                in_workspace(self._settings, handler),
-            )
+            route(self._settings, method, pattern, handler, rf"[a-z0-9]+\.api\.azureml\.ms/{service}/v1\.0")
             for method, service, pattern, handler in table
         ]
 

@@ -13,7 +13,7 @@ from jobsdk.emulator.running import Runner
 from jobsdk.emulator.server import Refused, Request, Response, Route
 from jobsdk.emulator.settings import LOCATION, Settings
 from jobsdk.emulator.store import Store
-from jobsdk.emulator.workspace import CURATED, MANAGEMENT, NAMED, in_workspace, system_data
+from jobsdk.emulator.workspace import CURATED, MANAGEMENT, route, system_data
 
 TERMINAL = ("Completed", "Failed", "Canceled")
 _PAGE = 50
@@ -36,10 +36,7 @@ class Jobs:
             ("PUT", one, self._put),
             ("POST", one + r"/cancel", self._cancel),
         ]
-        within = [
-            Route(method, re.compile(MANAGEMENT + NAMED + pattern), in_workspace(self._settings, handler))
-            for method, pattern, handler in table
-        ]
+        within = [route(self._settings, *one) for one in table]
         results = (
             MANAGEMENT
             + r"/subscriptions/(?P<subscription>[^/]+)/providers/Microsoft\.MachineLearningServices/locations/"

@@ -14,7 +14,7 @@ from jobsdk.emulator.storage import Storage
 from jobsdk.emulator.store import Store
 
 MANAGEMENT = r"management\.azure\.com"
-NAMED = (
+_NAMED = (
     r"/subscriptions/(?P<subscription>[^/]+)/resource[Gg]roups/(?P<group>[^/]+)"
     r"/providers/Microsoft\.MachineLearningServices/workspaces/(?P<workspace>[^/]+)"
 )
@@ -28,7 +28,7 @@ _SIZE = "STANDARD_EMULATED"
 _SCALE = {"minNodeCount": 0, "maxNodeCount": 64, "nodeIdleTimeBeforeScaleDown": "PT120S"}
 
 
-def in_workspace(settings: Settings, handler: Handler) -> Handler:
+def _in_workspace(settings: Settings, handler: Handler) -> Handler:
     """The handler, for requests that name this workspace; others are refused as ARM does it."""
 
     def checked(request: Request) -> Response:
@@ -48,6 +48,11 @@ def in_workspace(settings: Settings, handler: Handler) -> Handler:
         return handler(request)
 
     return checked
+
+
+def route(settings: Settings, method: str, pattern: str, handler: Handler, host: str = MANAGEMENT) -> Route:
+    """One of the workspace's: `pattern` is what comes after its name."""
+    return Route(method, re.compile(host + _NAMED + pattern), _in_workspace(settings, handler))
 
 
 def system_data(created: str | None = None) -> dict[str, str]:
@@ -87,10 +92,7 @@ class Workspace:
         discovery = Route("GET", re.compile(r"[a-z0-9]+\.api\.azureml\.ms/discovery.*"), self._discovery, True)
         return [
             discovery,
-            *(
-                Route(method, re.compile(MANAGEMENT + NAMED + pattern), in_workspace(self._settings, handler))
-                for method, pattern, handler in table
-            ),
+            *(route(self._settings, *one) for one in table),
         ]
 
     # -- the workspace -------------------------------------------------------------------------------------------
