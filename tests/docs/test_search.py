@@ -18,6 +18,8 @@ from tests.ui.conftest import chromium
 __all__ = ["chromium", "site"]  # fixtures
 pytestmark = [*needs_mkdocs, pytest.mark.engine("chromium")]
 
+_PATIENCE_MS = 120_000  # until the page has read its index; a machine may be busy
+
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
@@ -41,8 +43,9 @@ def test_the_first_page_found_is_the_one_on_failures(address: str, chromium: str
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(f"{address}/index.html")
+        page.locator(".md-search-result__meta", has_text="Type to start").wait_for(state="attached", timeout=_PATIENCE_MS)
         page.fill("input.md-search__input", words)
-        page.wait_for_selector(".md-search-result__item")
+        page.wait_for_selector(".md-search-result__item", timeout=_PATIENCE_MS)
         found = page.locator(".md-search-result__item").first
         playwright.expect(found).to_contain_text("When a job fails")
         links = [link.get_attribute("href") or "" for link in found.locator("a").all()]
