@@ -29,12 +29,12 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
         "run": ("jobsdk.cli.launch:run", "Run a command here as a distributed job, as torchrun would."),
         "job": ("jobsdk.cli.job:job", "Submit, follow and manage jobs."),
         "prune": ("jobsdk.cli.manage:prune", "Delete old runs."),
-        "compute": ("jobsdk.cli.compute:compute", "Where jobs can run."),
-        "doctor": ("jobsdk.cli.doctor:doctor", "Say what is right and wrong with this machine, or with a job's nodes."),
-        "azure-emulator": ("jobsdk.cli.emulator:emulator", "A local Azure ML, to test against without the cloud."),
-        "ui": ("jobsdk.cli.ui:ui", "Show the runs on a page of this machine."),
+        "compute": ("jobsdk.cli.compute:compute", "Manage the places where jobs can run."),
+        "doctor": ("jobsdk.cli.doctor:doctor", "Check this machine, or the nodes of a job."),
+        "azure-emulator": ("jobsdk.cli.emulator:emulator", "Run a local Azure ML for tests without the cloud."),
+        "ui": ("jobsdk.cli.ui:ui", "Show all runs on a local web page."),
         "schema": ("jobsdk.cli.schema:schema", "Print the JSON Schema of job files."),
-        "completion": ("jobsdk.cli.completion:completion", "Print the completion script of a shell."),
+        "completion": ("jobsdk.cli.completion:completion", "Print the shell completion script."),
     },
 )
 @click.option(
@@ -46,7 +46,7 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     help="Show the version, its commit, and which extras are installed.",
 )
 def cli() -> None:
-    """One job description that runs on this machine and on clusters."""
+    """Describe a distributed job once, and run it on this machine or on a cluster."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ import click
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes jobsdk's words in SHELL: eval "$(jobsdk completion bash)"."""
+    """Print the completion script for SHELL. To use it: eval "$(jobsdk completion bash)"."""
     from click.shell_completion import get_completion_class
 
     from jobsdk.cli import cli

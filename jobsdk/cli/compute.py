@@ -17,13 +17,13 @@ _NOT_CONFIGURED = "not configured"
 
 @click.group()
 def compute() -> None:
-    """Where jobs can run: this machine, and what computes.yml names."""
+    """Manage the places where jobs can run: this machine, and those in computes.yml."""
 
 
 @compute.command("list")
 @output_option()
 def list_computes(form: str) -> None:
-    """List the computes there are."""
+    """List all computes."""
     found = computes.configuration()
     records = [_record(entry, found.default) for entry in found.computes.values()]
     if found.default not in found.computes:
@@ -47,7 +47,7 @@ def _type(name: str) -> str:
 @click.argument("name", shell_complete=COMPUTES)
 @output_option()
 def show(name: str, form: str) -> None:
-    """Show one compute: its settings, and all that its type knows. Says what is wrong with them, if anything is."""
+    """Show a compute, its settings, and all settings of its type. Reports mistakes in them."""
     chosen = computes.resolve(name)
     found = computes.configuration()
     record = _record(found.computes[chosen.name], found.default)
@@ -65,7 +65,7 @@ def show(name: str, form: str) -> None:
 @output_option("table", "json")
 @click.pass_context
 def check(context: click.Context, name: str, form: str) -> None:
-    """Find out by asking whether jobs can be run on a compute now. Exit code 1 if something is wrong."""
+    """Check that a compute is reachable and can run jobs. The exit code is 1 if it cannot."""
     chosen = computes.resolve(name)
     checks = list(chosen.check())
     if form != "table":
@@ -89,14 +89,21 @@ def check(context: click.Context, name: str, form: str) -> None:
     "kind",
     required=True,
     shell_complete=among(computes.types),
-    help="The type: local, slurm, kubernetes, ssh, azureml, ray, spark, or an installed one.",
+    help="Type: local, slurm, kubernetes, ssh, azureml, ray, spark, or one from an installed package.",
 )
 @click.option(
-    "--set", "given", type=Setting(), multiple=True, help="A setting: --set partition=gpu, --set network.gdr=true"
+    "--set",
+    "given",
+    type=Setting(),
+    multiple=True,
+    help="Setting, for example --set partition=gpu or --set network.gdr=true.",
 )
-@click.option("--user", is_flag=True, help="Write it to your own computes.yml, not to the project's.")
+@click.option("--user", is_flag=True, help="Add it to your own computes.yml instead of the project's.")
 def add(name: str, kind: str, given: tuple[dict[str, Any], ...], user: bool) -> None:
-    """Add a compute to computes.yml: the project's (here or above; else it is made here), or your own."""
+    """Add a compute to the project's computes.yml, or to your own.
+
+    The project's file is in this folder or above it; without one, it is created here.
+    """
     from pathlib import Path
 
     from jobsdk.compute import editing
@@ -116,7 +123,7 @@ def add(name: str, kind: str, given: tuple[dict[str, Any], ...], user: bool) -> 
 @click.argument("name", required=False, shell_complete=among(lambda: [one.name for one in computes.catalogue()]))
 @output_option()
 def machines(name: str | None, form: str) -> None:
-    """List the kinds of machines that are known, or show one: Azure's, and those of machines: in computes.yml."""
+    """List machine types, or show one: Azure's, and those under `machines` in computes.yml."""
     from jobsdk.errors import ComputeError
 
     catalogue = computes.catalogue()

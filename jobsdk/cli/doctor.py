@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-f", "--job", "--file", "file", metavar="FILE", help="Look at the nodes on which this job would run.")
+@click.option("-f", "--job", "--file", "file", metavar="FILE", help="Check the nodes where this job would run.")
 @compute_option()
-@click.option("--nodes", type=click.IntRange(1), help="How many nodes to look at.  [default: the job's, or 1]")
+@click.option("--nodes", type=click.IntRange(1), help="Number of nodes to check.  [default: the job's, or 1]")
 @click.option("--no-bandwidth", is_flag=True, help="Do not measure the bandwidth between the nodes.")
 @set_option()
 @output_option("table", "json")
@@ -33,7 +33,7 @@ def doctor(
     settings: tuple[dict[str, Any], ...],
     form: str,
 ) -> None:
-    """Say what is right and wrong with this machine, or with the nodes of a job.
+    """Check this machine, or the nodes of a job.
 
     Without options: this machine. With --job, --compute or --nodes: a preflight, that is a short run on the compute
     in which the nodes look at themselves and at the ways between them. Exit code 1 if there is a problem.

@@ -44,13 +44,17 @@ def _mapping(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
 _folder = click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keeps everything, for the next start.  [default: a temporary one]",
+    help="Folder that keeps all data for the next start.  [default: a temporary folder]",
 )
 _OPTIONS = (
     click.option(
-        "--latency", type=click.FloatRange(0), default=0.0, metavar="MS", help="What a round trip takes more."
+        "--latency",
+        type=click.FloatRange(0),
+        default=0.0,
+        metavar="MS",
+        help="Delay added to each round trip, in milliseconds.",
     ),
-    click.option("--azurite", metavar="PATH", help="The program azurite-blob.  [default: that on PATH]"),
+    click.option("--azurite", metavar="PATH", help="Path of azurite-blob.  [default: the one on PATH]"),
     click.option(
         "--fault",
         "faults",
@@ -65,18 +69,23 @@ _OPTIONS = (
         multiple=True,
         callback=_mapping,
         metavar="URI=PATH",
-        help="Takes inputs below a wasbs:// or https:// address from a folder (or file) of this machine.",
+        help="Read inputs under a wasbs:// or https:// address from a local folder or file.",
     ),
     click.option(
-        "--jobs", "at_once", type=click.IntRange(1), default=4, show_default=True, help="Jobs that run at once."
+        "--jobs",
+        "at_once",
+        type=click.IntRange(1),
+        default=4,
+        show_default=True,
+        help="Maximum number of jobs that run at once.",
     ),
     click.option(
         "--python",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="PATH",
-        help="The Python of jobs, in an environment that has what they import.  [default: the emulator's own]",
+        help="Python that runs the jobs; its environment must have what they import.  [default: the emulator's own]",
     ),
-    click.option(_WORKSPACE[0], metavar="ID", help="What its one workspace is called: all three, or none."),
+    click.option(_WORKSPACE[0], metavar="ID", help="Names of the workspace: give all three, or none."),
     click.option(_WORKSPACE[1], metavar="NAME"),
     click.option(_WORKSPACE[2], metavar="NAME"),
 )
@@ -91,7 +100,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group(name="azure-emulator")
 def emulator() -> None:
-    """A local Azure ML: azure-ai-ml, unchanged, submits command jobs to it, and they run on this machine.
+    """Run a local Azure ML. azure-ai-ml submits command jobs to it unchanged, and they run on this machine.
 
     It is made for tests, and needs Azurite (npm install -g azurite). Point clients at it with
 
@@ -120,7 +129,7 @@ def start(
     workspace_name: str | None,
     until_eof: bool,
 ) -> None:
-    """Start an emulator, and serve until Ctrl-C."""
+    """Start an emulator and serve until Ctrl-C."""
     import contextlib
     import tempfile
 
@@ -168,7 +177,7 @@ def start(
 @emulator.command()
 @_folder
 def env(folder: Path | None) -> None:
-    """Print what makes a shell a client.
+    """Print the variables that connect a shell to the emulator.
 
     It is that of the emulator in the folder, else of the one that was started last of those that run.
     """

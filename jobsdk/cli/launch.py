@@ -23,7 +23,13 @@ _MANY = 32
 
 
 @click.command(context_settings={"allow_interspersed_args": False, "token_normalize_func": habits.spelled})
-@click.option("--nodes", type=habits.Nodes(), default=1, show_default=True, help="Nodes; on local, of this machine.")
+@click.option(
+    "--nodes",
+    type=habits.Nodes(),
+    default=1,
+    show_default=True,
+    help="Number of nodes. On local, they are simulated on this machine.",
+)
 @click.option(
     "-n",
     "--processes",
@@ -41,15 +47,24 @@ _MANY = 32
 @click.option(
     "--preload",
     metavar="MODULES",
-    help="Modules, with commas between, that each node imports once; the processes are forked from there.",
+    help="Comma-separated modules that each node imports once before it forks its processes.",
 )
 @click.option(
-    "--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="Starts after a failure, at most."
+    "--max-restarts",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Maximum number of restarts after a failure.",
 )
 @hang_timeout_option()
 @compute_option()
-@click.option("--name", help="The run's name.  [default: one is made up]")
-@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable of the processes; or one of yours.")
+@click.option("--name", help="Name of the run.  [default: generated]")
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Environment variable of the processes. Without a value, yours is used.",
+)
 @set_option()
 @click.option("--master-port", type=click.IntRange(1, 65535), hidden=True)
 @click.option("--node-rank", hidden=True)
@@ -75,7 +90,7 @@ def run(
     no_python: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND in this folder as the processes of one job, show what they write, and exit with the job's code.
+    """Run COMMAND in this folder as a distributed job, show its output, and exit with its exit code.
 
     The code is used in place where the compute sees this folder (local, Slurm
     without a login node); elsewhere a copy of it is sent. Python runs a file

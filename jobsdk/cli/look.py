@@ -20,7 +20,7 @@ _METRICS = 20  # that `job show` has room for
 @run_name
 @output_option()
 def show(name: str, form: str) -> None:
-    """Show a run: its state, how it ended, where its outputs are, the last value of each metric."""
+    """Show a run: status, result, command, inputs, environment, machines, outputs and latest metrics."""
     from jobsdk.cli.records import metric_records, rank_records, run_record
     from jobsdk.runs import left_out, provenance, silence, tensorboard
     from jobsdk.runs.metrics import Table
@@ -79,7 +79,7 @@ def diff(first: str, second: str, form: str) -> None:
 @run_name
 @output_option("table", "json", "yaml", "csv")
 def metrics(name: str, form: str) -> None:
-    """Show the metrics of a run: a line for each, or with json, yaml or csv every point."""
+    """Show the metrics of a run: one line each, or every point with json, yaml or csv."""
     from jobsdk.cli.records import metric_records
     from jobsdk.runs.metrics import COLUMNS, Row
 
@@ -104,14 +104,16 @@ def _statuses() -> tuple[str, ...]:
 
 
 @click.command("list")
-@click.option("--status", shell_complete=among(_statuses), help="Only runs of this status: failed, timed-out, ...")
+@click.option("--status", shell_complete=among(_statuses), help="Only runs with this status: failed, timed-out, ...")
 @click.option("--tag", metavar="KEY[=VALUE]", help="Only runs with this tag.")
 @click.option("--experiment", help="Only runs of this experiment.")
 @click.option("--compute", shell_complete=COMPUTES, help="Only runs on this compute.")
-@click.option("-r", "--max-results", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
-@click.option("--include-archived", is_flag=True, help="Archived runs too.")
-@click.option("--archived-only", is_flag=True, help="Archived runs only.")
-@click.option("--watch", is_flag=True, help="Show the list again every 2 seconds, until Ctrl-C.")
+@click.option(
+    "-r", "--max-results", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of runs to show."
+)
+@click.option("--include-archived", is_flag=True, help="Include archived runs.")
+@click.option("--archived-only", is_flag=True, help="Show only archived runs.")
+@click.option("--watch", is_flag=True, help="Refresh the list every 2 seconds until Ctrl-C.")
 @output_option()
 def list_runs(
     status: str | None,
@@ -153,10 +155,10 @@ def list_runs(
 @click.command()
 @run_name
 @click.option("--rank", "ranks", metavar="RANKS", help="Only these ranks: 0,3-5 or last.")
-@click.option("--tail", type=click.IntRange(0), help="Begin with so many last lines of each rank.")
+@click.option("--tail", type=click.IntRange(0), help="Start with this many last lines of each rank.")
 @click.pass_context
 def stream(context: click.Context, name: str, ranks: str | None, tail: int | None) -> None:
-    """Show what the ranks of a run write, until its end, and exit with its code."""
+    """Show a run's output until it ends, and exit with its exit code."""
     from jobsdk.cli.streaming import attend
 
     context.exit(attend(JobOperations().get(name), ranks, tail))
@@ -165,10 +167,10 @@ def stream(context: click.Context, name: str, ranks: str | None, tail: int | Non
 @click.command()
 @run_name
 @click.option("--rank", "ranks", metavar="RANKS", help="Only these ranks: 0,3-5 or last.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run's end.")
-@click.option("--tail", type=click.IntRange(0), help="Only so many last lines of each rank.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the run ends.")
+@click.option("--tail", type=click.IntRange(0), help="Only this many last lines of each rank.")
 def logs(name: str, ranks: str | None, follow: bool, tail: int | None) -> None:
-    """Show what the ranks of a run have written."""
+    """Show the output of a run so far."""
     try:
         JobOperations().logs(name, ranks=ranks, tail=tail, follow=follow)
     except ValueError as error:
@@ -180,11 +182,11 @@ def logs(name: str, ranks: str | None, follow: bool, tail: int | None) -> None:
 @click.option(
     "--timeout",
     type=Seconds(zero=True),
-    help="How long to wait at most: seconds, or 5m; the exit code is 124 then.",
+    help="Longest time to wait: seconds, or 5m. After it, the exit code is 124.",
 )
 @click.pass_context
 def wait(context: click.Context, name: str, timeout: float | None) -> None:
-    """Wait for a run's end, and exit with its code."""
+    """Wait until a run ends, and exit with its exit code."""
     from jobsdk.cli.streaming import finish
 
     try:

@@ -19,7 +19,7 @@ from jobsdk.client.run import CHANGEABLE, Run
 @run_name
 @click.option("--wait", is_flag=True, help="Wait until the run has ended.")
 def cancel(name: str, wait: bool) -> None:
-    """End a run: SIGTERM to all its processes, a grace time, SIGKILL. A run that has ended stays as it is."""
+    """Cancel a run. Its processes get SIGTERM, and SIGKILL after the grace period."""
     run = JobOperations().cancel(name)
     if wait:
         run.wait()
@@ -31,11 +31,14 @@ _DOWNLOADS = ("artifacts", "named-outputs")
 
 @click.command()
 @run_name
-@click.option("-p", "--download-path", default=".", metavar="FOLDER", help="Where to copy to.  [default: .]")
+@click.option("-p", "--download-path", default=".", metavar="FOLDER", help="Target folder.  [default: .]")
 @click.option("--output-name", metavar="OUTPUT", help="Only this named output.")
-@click.option("--all", "everything", is_flag=True, help="The logs, ./outputs and all named outputs.")
+@click.option("--all", "everything", is_flag=True, help="Download logs, ./outputs and all named outputs.")
 def download(name: str, download_path: str, output_name: str | None, everything: bool) -> None:
-    """Copy the logs and ./outputs of an ended run to FOLDER/artifacts, named outputs to FOLDER/named-outputs."""
+    """Download the logs and outputs of a run that has ended.
+
+    Logs and ./outputs go to FOLDER/artifacts, named outputs to FOLDER/named-outputs.
+    """
     before = [one for one in _DOWNLOADS if Path(download_path, one).exists()]
     path = JobOperations().download(
         name, download_path=download_path, output_name=output_name, all=everything, warn=warn
@@ -51,24 +54,24 @@ def download(name: str, download_path: str, output_name: str | None, everything:
 @click.command()
 @run_name
 def archive(name: str) -> None:
-    """Leave a run out of lists."""
+    """Hide a run from lists."""
     JobOperations().archive(name)
 
 
 @click.command()
 @run_name
 def restore(name: str) -> None:
-    """Take an archived run into lists again."""
+    """Unarchive a run."""
     JobOperations().restore(name)
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="NAME...", shell_complete=RUNS)
 @click.option("-n", "--name", "more", multiple=True, hidden=True, shell_complete=RUNS)
-@click.option("--force", is_flag=True, help="Also runs that have not ended, or whose outputs other runs use.")
+@click.option("--force", is_flag=True, help="Also delete runs that have not ended, or whose outputs other runs use.")
 @click.pass_context
 def delete(context: click.Context, names: tuple[str, ...], more: tuple[str, ...], force: bool) -> None:
-    """Delete runs and all that they have on this machine: logs, outputs, the copy of the code."""
+    """Delete runs with their logs, outputs and copies of the code on this machine."""
     if not names + more:
         context.fail("Give the names of the runs to delete.")
     for one in JobOperations().delete(*names, *more, force=force):
@@ -76,13 +79,13 @@ def delete(context: click.Context, names: tuple[str, ...], more: tuple[str, ...]
 
 
 @click.command()
-@click.option("--older-than", type=Seconds(), help="Only runs that ended this long ago: 30d, 12h.")
-@click.option("--keep", type=click.IntRange(0), metavar="N", help="Keep the N newest of the runs.")
-@click.option("--failed", is_flag=True, help="Only runs that have not completed.")
-@click.option("--dry-run", is_flag=True, help="Only show which runs would be deleted.")
+@click.option("--older-than", type=Seconds(), help="Only runs that ended longer ago than this: 30d, 12h.")
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="Keep the N newest runs.")
+@click.option("--failed", is_flag=True, help="Only runs that did not complete.")
+@click.option("--dry-run", is_flag=True, help="Show which runs would be deleted, and delete none.")
 @output_option()
 def prune(older_than: float | None, keep: int | None, failed: bool, dry_run: bool, form: str) -> None:
-    """Delete the ended runs that fit all options; without any, those that the retention in your computes.yml names.
+    """Delete ended runs that match all options. Without options, apply the retention in your computes.yml.
 
     A run that has not ended, or whose outputs another run uses as inputs, is kept.
     """
@@ -104,7 +107,7 @@ def prune(older_than: float | None, keep: int | None, failed: bool, dry_run: boo
     type=Setting(lambda: CHANGEABLE),
     multiple=True,
     required=True,
-    help="A change: tags.team=vision, description=..., display_name=..., properties.x=...",
+    help="Change: tags.team=vision, description=..., display_name=... or properties.x=...",
 )
 @output_option()
 @click.pass_context

@@ -60,9 +60,9 @@ def job_options(function: Any) -> Any:
         return function(*args, file=file_option if file is None else file, **given)
 
     for option in (
-        click.option("--strict", is_flag=True, help="Take unknown keys that are otherwise tolerated as errors."),
+        click.option("--strict", is_flag=True, help="Treat unknown keys as errors."),
         set_option(),
-        click.option("-f", "--file", "file_option", metavar="FILE", help="The job file; - reads stdin."),
+        click.option("-f", "--file", "file_option", metavar="FILE", help="Job file; - reads stdin."),
         click.argument("file", required=False, metavar="[FILE]", type=click.Path()),
     ):
         with_file = option(with_file)
@@ -90,14 +90,14 @@ def hang_timeout_option() -> Decorator:
     return click.option(
         "--hang-timeout",
         type=Seconds(),
-        help="End the job, showing where all ranks are, once none has written output or used the processor for so "
-        "long: seconds, or 5m.  [default: off]",
+        help="Stop the job and show every rank's stack if no rank has printed or used CPU for this long: seconds, or "
+        "5m.  [default: off; a warning after 5m]",
     )
 
 
 def compute_option() -> Decorator:
     return click.option(
-        "--compute", metavar="NAME", shell_complete=COMPUTES, help="Where to run instead of where the job says."
+        "--compute", metavar="NAME", shell_complete=COMPUTES, help="Compute to run on, instead of the job's."
     )
 
 

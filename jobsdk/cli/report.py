@@ -13,9 +13,7 @@ from jobsdk.errors import JobsdkError
 
 @click.command()
 @run_name
-@click.option(
-    "--html", "file", metavar="FILE", required=True, type=click.Path(path_type=Path), help="Where to write it."
-)
+@click.option("--html", "file", metavar="FILE", required=True, type=click.Path(path_type=Path), help="File to write.")
 def report(name: str, file: Path) -> None:
     """Write a run as one HTML file: how it went, why it failed, ranks, times, metrics, ends of logs, environment.
 

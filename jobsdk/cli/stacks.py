@@ -19,7 +19,7 @@ _FRAMES = 8  # of a thread that are shown; JSON has more
 @run_name
 @output_option("table", "json")
 def stacks(name: str, form: str) -> None:
-    """Show where each rank of a run is: the Python stacks of its processes, which go on undisturbed."""
+    """Show the Python stacks of every rank of a run. The run continues undisturbed."""
     from jobsdk.runs.supervisor import NoStacks
 
     run = JobOperations().get(name)

@@ -17,16 +17,16 @@ Settings = tuple[dict[str, Any], ...]
 
 @click.command()
 @job_options
-@click.option("--name", help="The run's name instead of the job's.")
+@click.option("--name", help="Name of the run, instead of the job's.")
 @compute_option()
 @hang_timeout_option()
 @click.option("--build-env", is_flag=True, help="Build the job's environment from its conda file or requirements.")
 @click.option(
     "--refuse-outside-links", is_flag=True, help="Refuse code with symbolic links that lead out of its folder."
 )
-@click.option("--stream", is_flag=True, help="Show what the ranks write, and exit with the job's code.")
-@click.option("--wait", is_flag=True, help="Wait for the end, and exit with the job's code.")
-@click.option("--save-as", metavar="FILE", help="Write the job as it is submitted to a job file.")
+@click.option("--stream", is_flag=True, help="Show the output, and exit with the job's exit code.")
+@click.option("--wait", is_flag=True, help="Wait until the run ends, and exit with its exit code.")
+@click.option("--save-as", metavar="FILE", help="Also write the submitted job to this file.")
 @output_option()
 @click.pass_context
 def create(
@@ -44,7 +44,7 @@ def create(
     save_as: str | None,
     form: str,
 ) -> None:
-    """Submit the job of FILE. Prints the run's name and returns at once; the run goes on by itself."""
+    """Submit the job in FILE and print the run's name. The run continues in the background."""
     from jobsdk.client.operations import JobOperations
 
     if hang_timeout is not None:
@@ -67,7 +67,7 @@ def create(
 @output_option()
 @click.pass_context
 def rerun(context: click.Context, name: str, settings: Settings, stream: bool, wait: bool, form: str) -> None:
-    """Submit the job of a run again, with the code of that run, under a new name."""
+    """Submit the job and code of a run again under a new name."""
     from jobsdk.client.operations import JobOperations
 
     _attend(context, JobOperations().rerun(name, settings, warn=warn), stream, wait, form)
@@ -102,7 +102,7 @@ def _attend(context: click.Context, run: Run, stream: bool, wait: bool, form: st
 def validate(
     context: click.Context, file: str, settings: Settings, strict: bool, compute: str | None, form: str
 ) -> None:
-    """Say everything that is wrong or doubtful in FILE, without network. Exit code 0 if it is valid, 2 if not."""
+    """Check FILE and report every mistake, without network. The exit code is 0 if it is valid, else 2."""
     job, found = read(file, settings, strict, compute)
     findings = list(found)
     if job is not None and not any(finding.is_error for finding in findings):
@@ -125,7 +125,7 @@ def validate(
 @click.option("--rank", "ranks", metavar="RANKS", help="Only these processes: 0,3-5 or last.")
 @output_option("text", "json", "yaml")
 def explain(file: str, settings: Settings, strict: bool, compute: str | None, ranks: str | None, form: str) -> None:
-    """Show every process of the job: its node, role and rank, its environment, its command."""
+    """Show the node, role, rank, environment and command of every process of the job."""
     from jobsdk.client.explain import RUN_NAME, of_draft
     from jobsdk.client.submission import Draft
     from jobsdk.runs.logs import parse_ranks
@@ -146,7 +146,7 @@ def explain(file: str, settings: Settings, strict: bool, compute: str | None, ra
 
 @click.command("compile")
 @job_options
-@click.option("--name", help="The run's name instead of the job's.")
+@click.option("--name", help="Name of the run, instead of the job's.")
 @compute_option()
 @click.option("--build-env", is_flag=True, help="As for create.")
 @output_option("yaml", "json", "native")
@@ -159,7 +159,7 @@ def compile_job(
     build_env: bool,
     form: str,
 ) -> None:
-    """Show what the compute would be given for the job. Nothing is submitted.
+    """Show what would be submitted for the job. Nothing is submitted.
 
     `-o native` shows only what the engine itself reads: an sbatch script, Kubernetes manifests.
     """

@@ -9,10 +9,10 @@ import click
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port on 127.0.0.1.  [default: a free one]")
-@click.option("--open/--no-open", "opens", default=True, show_default=True, help="Open it in the browser.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1.  [default: a free one]")
+@click.option("--open/--no-open", "opens", default=True, show_default=True, help="Open the page in a browser.")
 def ui(port: int, opens: bool) -> None:
-    """Show the runs and what they do on a page of this machine, until Ctrl-C.
+    """Show all runs on a local web page, until Ctrl-C.
 
     The page listens on 127.0.0.1 only, and its address holds a token: keep it to yourself.
     """
