@@ -103,7 +103,7 @@ def of_run(run: RunFolder) -> Provenance:
     python, machines = _inventory(run.events())
     user, host = facts.get("user"), facts.get("host")
     return Provenance(
-        rendered_command(plan) if plan else str(facts.get("command") or ""),
+        rendered_command(plan) if "command" in plan else str(facts.get("command") or ""),
         {name: _input_text(plan, name) for name in plan.get("inputs", {})},
         Commit(**facts["git"]) if facts.get("git") else None,
         f"{user}@{host}" if user and host else host,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import jobsdk
 from jobsdk import CommandJob, JobsdkError, ValidationError, from_azure, to_azure
+from jobsdk.installation import install_command
 from tests.azureml import comparing
 from tests.azureml.captured import WORKSPACE, Captured
 
@@ -176,7 +178,7 @@ def test_what_azure_ai_ml_lets_pass_is_found(away: Path) -> None:
 
 def test_without_azure_ai_ml_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "azure.ai", None)
-    with pytest.raises(JobsdkError, match=r"Fix: pip install 'jobsdk\[azure\]'"):
+    with pytest.raises(JobsdkError, match=re.escape(f"Fix: {install_command('azure')}")):
         to_azure(CommandJob(command="x", environment="a:1"))
 
 

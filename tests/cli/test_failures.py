@@ -128,7 +128,7 @@ def test_work_without_output_is_no_hang(jobsdk: Jobsdk) -> None:
 def test_a_hang_timeout_that_is_none(jobsdk: Jobsdk, value: str) -> None:
     done = jobsdk("run", "--hang-timeout", value, "true")
     assert done.code == 2
-    assert "no length of time" in done.err
+    assert "not a length of time" in done.err
 
 
 def test_fields_of_restarts_have_hints(jobsdk: Jobsdk, work: Path) -> None:

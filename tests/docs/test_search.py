@@ -43,8 +43,10 @@ def test_the_first_page_found_is_the_one_on_failures(address: str, chromium: str
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(f"{address}/index.html")
-        page.locator(".md-search-result__meta", has_text="Type to start").wait_for(state="attached", timeout=_PATIENCE_MS)
-        page.fill("input.md-search__input", words)
+        ready = page.locator(".md-search-result__meta", has_text="Type to start")
+        ready.wait_for(state="attached", timeout=_PATIENCE_MS)
+        page.click("input.md-search__input")  # opens the results
+        page.keyboard.type(words)
         page.wait_for_selector(".md-search-result__item", timeout=_PATIENCE_MS)
         found = page.locator(".md-search-result__item").first
         playwright.expect(found).to_contain_text("When a job fails")

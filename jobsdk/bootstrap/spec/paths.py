@@ -105,7 +105,7 @@ def world_of_one(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> s
 
 def python_note(run_dir: str, node_rank: int) -> str:
     """Where the first Python of a node's ranks leaves its executable, version and sys.path, with NULs between."""
-    return node_logs(run_dir, node_rank) + "/python"
+    return "%s/python-node-%d" % (run_dir, node_rank)
 
 
 def times(run_dir: str, node_rank: int, rank: int, restart: int = 0) -> str:

@@ -149,7 +149,8 @@ def test_without_mpirun_it_is_a_warning(tmp_path: Path, openmpi: Mpi) -> None:
     (tmp_path / "size.py").write_text(f"{SIZE}\n{wait}\n    time.sleep(0.05)\n")  # what has ended is not looked at
     run = LocalRun(tmp_path / "r", plan(f"{openmpi.python} {tmp_path}/size.py", distribution=distribution("direct")))
     assert run.wait() == 0
-    (warning,) = run.events("warning")
+    warning, alone = run.events("warning")
+    assert alone["message"].endswith("did the whole work alone. Fix: set the distribution's launcher to mpirun")
     assert warning["message"].startswith(f"rank 0 has loaded {Path(openmpi.folder).parent}/lib/libmpi.so.40, but")
     assert "set launcher: mpirun" in warning["message"]
     assert [run.log(rank) for rank in range(4)] == ["world of 1\n"] * 4

@@ -59,7 +59,9 @@ if _reports:
 
     atexit.register(_note_world, _reports, sys.modules, _leave)
     _python = "\0".join([sys.executable, sys.version.split()[0], *sys.path])
-    _leave(os.path.dirname(_reports) + "/python", _python)  # type: ignore[no-untyped-call]
+    _node = os.path.dirname(_reports)  # RUN_DIR/logs/node-0
+    _name = "/python-" + os.path.basename(_node)
+    _leave(os.path.dirname(os.path.dirname(_node)) + _name, _python)  # type: ignore[no-untyped-call]
 
 # What jobsdk offers to scripts, for where it is not installed: site-packages come first.
 _folder = os.path.dirname(__file__)
