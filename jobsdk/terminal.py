@@ -136,15 +136,15 @@ def columns(out: object) -> int:
 
 
 def painted(pieces: Iterable[tuple[str, str]], room: int) -> bytes:
-    """As much of the words, in their colours, as has room in so many columns of a terminal."""
+    """As much of the words, in their colors, as has room in so many columns of a terminal."""
     line = ""
-    for words, colour in pieces:
+    for words, color in pieces:
         cut = 0
         while cut < len(words) and (wide := _width(words[cut])) <= room:
             cut, room = cut + 1, room - wide
         if cut < len(words):
             room = 0  # nothing narrower from further on
-        line += f"{colour}{words[:cut]}\x1b[0m" if colour and cut else words[:cut]
+        line += f"{color}{words[:cut]}\x1b[0m" if color and cut else words[:cut]
     return line.encode("utf-8", "replace")
 
 

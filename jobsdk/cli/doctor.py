@@ -77,7 +77,7 @@ def _show_all(findings: list[Finding]) -> None:
 def _show(findings: Iterable[Finding], subjects: bool = False) -> None:
     styles = {"ok": "green", "warning": "yellow", "problem": "red"}
     for finding in findings:
-        level = click.style(finding.level.ljust(7), fg=styles[finding.level])  # colours only on a terminal
+        level = click.style(finding.level.ljust(7), fg=styles[finding.level])  # colors only on a terminal
         subject = f"  {finding.subject:<10}" if subjects else ""
         click.echo(f"{level}{subject}  {finding.text}")
         if finding.fix:

@@ -38,7 +38,7 @@ class CreationContext(NamedTuple):
 class Run:
     """One execution of a job.
 
-    `status`, `exit_code`, `report` and `outputs` are read anew at each use. `display_name`, `description`, `tags` and
+    `status`, `exit_code`, `report` and `outputs` are read again at each use. `display_name`, `description`, `tags` and
     `properties` can be changed, and are kept by `MLClient().jobs.create_or_update(run)`.
     """
 
@@ -257,10 +257,10 @@ class Run:
         from jobsdk.runs.logs import View
 
         terminal = out is None and sys.stdout.isatty()
-        colour = terminal and not os.environ.get("NO_COLOR")
+        color = terminal and not os.environ.get("NO_COLOR")
         sys.stdout.flush()  # what was printed before stays before
         sink = out or _stdout()
-        view = View(ranks, tail, terminal, colour, self._say, settled=isinstance(sink, _TextSink), shown=shown)
+        view = View(ranks, tail, terminal, color, self._say, settled=isinstance(sink, _TextSink), shown=shown)
         self.target.logs(self.folder, sink, view, follow=follow)
 
     def stacks(self, timeout: float = 20.0) -> dict[str, Any]:

@@ -53,7 +53,7 @@ _ACCELERATE, _OF_ACCELERATE = (
     "ACCELERATE_DYNAMO_BACKEND",
     ("ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_"),
 )
-#: What a notebook's kernel sets for what it shows itself. A rank writes to a file: no colours, no inline plots.
+#: What a notebook's kernel sets for what it shows itself. A rank writes to a file: no colors, no inline plots.
 _OF_KERNELS = frozenset("JPY_PARENT_PID JPY_SESSION_NAME CLICOLOR CLICOLOR_FORCE FORCE_COLOR".split())
 _INLINE = "module://matplotlib_inline"
 

@@ -108,7 +108,7 @@ def _requirements(file: Path) -> list[str]:
 def build(recipe: Recipe, warn: Callable[[str], None]) -> None:
     """Build the environment unless it is there. Two that want it at once wait for one build.
 
-    Raises ComputeError with the tool's last words if it fails; nothing of it is left then.
+    Raises ComputeError with the tool's last output if it fails; nothing of it is left then.
     """
     prefix = Path(recipe["prefix"])
     if (prefix / _MARK).exists():

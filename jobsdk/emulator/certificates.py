@@ -1,4 +1,4 @@
-"""The certificates by which an emulator stands for Azure's names: made anew at each start, trusted by nobody else."""
+"""The certificates by which an emulator stands for Azure's names: created at each start, trusted by nobody else."""
 
 from __future__ import annotations
 

@@ -104,5 +104,5 @@ def _made(workspace: Workspace | None) -> Settings:
 
 
 def default_workspace() -> Workspace:
-    """What an emulator's workspace is called when nothing is said of it."""
+    """The default names of an emulator's workspace."""
     return Workspace("00000000-0000-4000-8000-000000000000", "emulated", "emulated")

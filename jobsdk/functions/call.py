@@ -273,5 +273,5 @@ def _lines(data: bytes) -> Iterator[str]:
 if __name__ == "__main__":
     code = main()
     sys.exit(code)
-elif __name__ == "__mp_main__":  # a process that multiprocessing has started anew from this one
+elif __name__ == "__mp_main__":  # a process that multiprocessing has restarted from this one
     _define(_loaded(_facts())[1])

@@ -1,6 +1,6 @@
-"""The modules of the user's own project that a function needs: found by their imports, taken along as files.
+"""The modules of the user's own project that a function needs: found by their imports, sent as files.
 
-They are imported anew where the function runs, so that classes are the same there whichever way they are reached, and
+They are imported again where the function runs, so that classes are the same there whichever way they are reached, and
 can be pickled by name. A module whose import needs jobsdk, which need not be there, travels by value instead: what of
 it the function uses is in the pickle.
 """

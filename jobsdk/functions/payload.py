@@ -103,7 +103,7 @@ def _put(file: Path, content: bytes) -> None:
 
 
 def _aged(store: Path) -> list[Path]:
-    """What nobody has used for long, renamed so that nobody finds it any more."""
+    """What has not been used for long, renamed so that nobody finds it any more."""
     gone = []
     for folder in store.iterdir():
         try:

@@ -35,7 +35,7 @@ def code_exists(job: CommandJob, report: Report) -> None:
 
 @rule("command", "code")
 def scripts_exist(job: CommandJob, report: Report) -> None:
-    """A script that the command plainly names is in the code. Only what is certain is said; see `shell`."""
+    """A script that the command plainly names is in the code. Only what is certain is reported; see `shell`."""
     from jobsdk.job.shell import scripts
 
     code = job.resolve(job.code) if job.code is not None and is_local(job.code) else None

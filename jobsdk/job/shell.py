@@ -1,6 +1,6 @@
 """What can be known of a command without running it: the scripts and launchers that it plainly names.
 
-Only what is certain is said: reading ends at the first word that the shell would work out, and at the first program
+Only what is certain is reported: reading ends at the first word that the shell would work out, and at the first program
 that may bring files or change the folder.
 """
 

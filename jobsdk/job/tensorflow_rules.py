@@ -1,6 +1,6 @@
 """Rules about a TensorFlow script that the command plainly names: whether the job gives its strategy what it needs.
 
-The script is read, never run, and only what is certain is said.
+The script is read, never run, and only what is certain is reported.
 """
 
 from __future__ import annotations

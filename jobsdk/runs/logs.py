@@ -31,7 +31,7 @@ _QUEUE_S = 3.0  # seconds that a run may wait for its nodes before that is said
 _STATUS_AFTER_S = 1.0  # seconds after which a run that is followed gets a line on its ranks
 _REDRAW_S = 0.1  # seconds between two pictures of a progress bar
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
+_COLORS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 
 Write = Callable[[bytes], Any]
 #: Ranks that are chosen: see `parse_ranks`; None stands for all.
@@ -196,15 +196,15 @@ class View(NamedTuple):
 
     `ranks` chooses ranks (see `parse_ranks`), `tail` starts with the last lines of each. `terminal`: progress bars are
     redrawn in place, and only their last state stays; of a run that is followed for longer a last line says how its
-    ranks are. `settled`: neither is drawn, and only the bars' last state comes. Elsewhere every byte is kept. `colour`:
-    the prefixes are coloured. `say` gets the warnings in the run's events. `shown`: what another view has
+    ranks are. `settled`: neither is drawn, and only the bars' last state comes. Elsewhere every byte is kept. `color`:
+    the prefixes are colored. `say` gets the warnings in the run's events. `shown`: what another view has
     shown is left out (`tail` was its affair), and what this one shows is noted.
     """
 
     ranks: Chosen = None
     tail: int | None = None
     terminal: bool = False
-    colour: bool = False
+    color: bool = False
     say: Callable[[str], None] | None = None
     settled: bool = False
     shown: Shown | None = None
@@ -257,8 +257,8 @@ class Follower:
 
         def prefix(label: str, number: int) -> bytes:
             text = label.ljust(width).encode()
-            colour = _COLOURS[number % len(_COLOURS)]
-            return b"\x1b[%dm%s\x1b[0m " % (colour, text) if self._view.colour else text + b" "
+            color = _COLORS[number % len(_COLORS)]
+            return b"\x1b[%dm%s\x1b[0m " % (color, text) if self._view.color else text + b" "
 
         if chosen is None and plan["distribution"]["launcher"] != "direct":
             for node in range(plan["nodes"]):
@@ -400,11 +400,11 @@ class Follower:
             self._drawn, self._drawn_at = line, now
 
     def _pieces(self, now: float) -> Iterator[tuple[str, str]]:
-        """The words of that line, each with what sets its colour."""
+        """The words of that line, each with what sets its color."""
         file = self._progress
         bar = plain(file.progress()).replace("\t", " ") if file is not None and file.has_unended_line else ""
         if self._status_from is not None and now > self._status_from:
-            yield self._status(), "\x1b[2m" if self._view.colour else ""
+            yield self._status(), "\x1b[2m" if self._view.color else ""
             yield "  " if bar else "", ""
         if file is not None and bar:
             prefix = file.prefix.decode()

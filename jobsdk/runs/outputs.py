@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 def entries(top: Path) -> Iterator[Entry]:
     """Everything below the folder `top`, or `top` itself ("." then) where it is no folder; nothing where it is missing.
 
-    The target of a link is written anew where it stays inside and does not say so. What cannot be read is left out.
+    The target of a link is rewritten where it stays inside and does not say so. What cannot be read is left out.
     """
     if not os.path.lexists(top):
         return

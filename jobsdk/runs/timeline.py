@@ -18,7 +18,7 @@ PHASES: Mapping[str, str] = {
     "submit": "the client sends the job",
     "queue": "the engine has no nodes for it yet",
     "start": "the nodes come up: image, container, bootstrap",
-    "unattributed": "what nobody told apart",
+    "unattributed": "what belongs to no other phase",
     "code": "the code is brought to the last node",
     "inputs": "the inputs are brought to the last node",
     "rendezvous": "the nodes wait for the last one and agree on addresses",

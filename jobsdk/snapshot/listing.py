@@ -329,7 +329,7 @@ class _Walk:
         return ""
 
     def _link(self, link: str, path: str, real: str) -> str:
-        """The target to write for a link inside the tree: as it is, or made anew if it could lead out of a copy."""
+        """The target to write for a link inside the tree: as it is, or rewritten if it could lead out of a copy."""
         from jobsdk.bootstrap.transport.extraction import stays_inside
 
         text = os.readlink(link)

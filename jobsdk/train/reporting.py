@@ -49,7 +49,7 @@ def report(
     each with its own file names, come together in one.
 
     Raises TrainError for what is none of this, OSError where a checkpoint cannot be kept. Where the metrics cannot be
-    written that is said once, and the training goes on.
+    written a warning appears once, and the training goes on.
     """
     global _state
     if _state.pid != os.getpid():  # a forked process reports for itself

@@ -1,4 +1,4 @@
-"""The ranks of a run as coloured cells, and its status as a badge."""
+"""The ranks of a run as colored cells, and its status as a badge."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from jobsdk.runs.ranks import RankState
 from jobsdk.views.markup import Markup, tag
 
-_COLOURS = {
+_COLORS = {
     "Completed": "completed", "Failed": "failed", "TimedOut": "failed", "Lost": "lost", "Canceled": "stopped",
     "Preempted": "stopped", "Running": "running", "Starting": "running", "Preparing": "running",
 }  # fmt: skip
 
 
 def badge(status: str) -> Markup:
-    """A status in its colour."""
-    return tag("span", status, class_=f"badge {_COLOURS.get(status, '')}".rstrip())
+    """A status in its color."""
+    return tag("span", status, class_=f"badge {_COLORS.get(status, '')}".rstrip())
 
 
 def grid(states: Sequence[RankState], said: Callable[[RankState], str] = lambda state: "") -> Markup:

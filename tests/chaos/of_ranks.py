@@ -146,7 +146,7 @@ OUTPUT = [
             "exited with code 1: ValueError: late", "exception"),
     of_rank("binary output", "os.write(1, bytes(range(256)) * 40 + b'\\x1b[2J\\x1b]0;x\\x07\\n'); sys.exit(3)",
             "exited with code 3", "exit", 3),
-    of_rank("a coloured exception", "raise ValueError('\\x1b[31mred\\x1b[0m \\u202e')",
+    of_rank("a colored exception", "raise ValueError('\\x1b[31mred\\x1b[0m \\u202e')",
             "exited with code 1: ValueError: red ?", "exception"),
     of_rank("closed output", "os.close(1); os.close(2); os._exit(6)", "exited with code 6", "exit", 6),
     of_rank("its log is removed", "os.unlink(os.readlink('/proc/self/fd/1')); print('gone'); sys.exit(4)",

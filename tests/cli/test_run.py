@@ -135,10 +135,10 @@ def test_a_reader_that_leaves_ends_the_job_quietly() -> None:
     assert run.wait(200).status == "Canceled"
 
 
-@pytest.mark.parametrize("no_colour", [False, True])
-def test_colours_are_on_a_terminal_only(no_colour: bool) -> None:
+@pytest.mark.parametrize("no_color", [False, True])
+def test_colors_are_on_a_terminal_only(no_color: bool) -> None:
     ours, theirs = pty.openpty()
-    environment = {**os.environ, **({"NO_COLOR": "1"} if no_colour else {}), "TERM": "xterm"}
+    environment = {**os.environ, **({"NO_COLOR": "1"} if no_color else {}), "TERM": "xterm"}
     process = subprocess.Popen([*ARGV, "run", "echo", "hello"], stdout=theirs, stderr=subprocess.PIPE, env=environment)
     os.close(theirs)
     shown = b""
@@ -150,7 +150,7 @@ def test_colours_are_on_a_terminal_only(no_colour: bool) -> None:
     os.close(ours)
     assert process.communicate()[1] == b""
     assert process.returncode == 0
-    prefix = b"[rank 0]" if no_colour else b"\x1b[36m[rank 0]\x1b[0m"
+    prefix = b"[rank 0]" if no_color else b"\x1b[36m[rank 0]\x1b[0m"
     # Of a run that takes long a line says meanwhile how it is, and is wiped out again.
     assert re.sub(rb"[^\n]*\r *\r", b"", shown.replace(b"\r\n", b"\n")) == prefix + b" hello\n"
 

@@ -86,12 +86,12 @@ def test_settings_of_mpi_are_the_users_own_outside_of_mpi() -> None:
 
 
 def test_what_a_notebook_set_for_itself_is_left_out() -> None:
-    colours = {"FORCE_COLOR": "1", "CLICOLOR": "1", "CLICOLOR_FORCE": "1"}
+    colors = {"FORCE_COLOR": "1", "CLICOLOR": "1", "CLICOLOR_FORCE": "1"}
     inline = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     plain = for_ranks({"PATH": "/a"})
-    assert for_ranks({"PATH": "/a", **colours, **inline, "JPY_PARENT_PID": "7", "JPY_SESSION_NAME": "n"}) == plain
-    assert for_ranks({"PATH": "/a", **colours, **inline}) == plain  # an editor's kernel
-    assert for_ranks({"PATH": "/a", **colours, "MPLBACKEND": "agg"}) == {**plain, **colours, "MPLBACKEND": "agg"}
+    assert for_ranks({"PATH": "/a", **colors, **inline, "JPY_PARENT_PID": "7", "JPY_SESSION_NAME": "n"}) == plain
+    assert for_ranks({"PATH": "/a", **colors, **inline}) == plain  # an editor's kernel
+    assert for_ranks({"PATH": "/a", **colors, "MPLBACKEND": "agg"}) == {**plain, **colors, "MPLBACKEND": "agg"}
 
 
 def test_the_right_python_comes_first_once() -> None:

@@ -39,9 +39,9 @@ def test_imports_within_functions_come_along_and_so_do_modules_with_made_up_name
 
 def test_classes_are_one_and_the_same() -> None:
     point = models.Point(1)
-    assert calling.called(work.same_classes, point, models.Colour.RED).value() == [True] * 4
+    assert calling.called(work.same_classes, point, models.Color.RED).value() == [True] * 4
     assert calling.called(work.moved, point, by=4).value() == models.Point(5)
-    assert calling.called(lambda: models.Colour.RED).value() is models.Colour.RED
+    assert calling.called(lambda: models.Color.RED).value() is models.Color.RED
     assert calling.called(work.even, 7).value() is False
 
 

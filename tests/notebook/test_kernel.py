@@ -127,10 +127,10 @@ def test_a_failed_run_ends_its_cell_with_the_cause(kernel: Kernel) -> None:
 def test_ranks_do_not_write_for_the_notebook(kernel: Kernel) -> None:
     own = kernel.run("import os; print(bool(os.environ['FORCE_COLOR']), os.environ['MPLBACKEND'])").stdout
     assert own.startswith("True module://matplotlib_inline")
-    told = "echo backend=$MPLBACKEND colour=$FORCE_COLOR$CLICOLOR_FORCE; printf 'a bar\\r\\303\\251 done\\n'"
+    told = "echo backend=$MPLBACKEND color=$FORCE_COLOR$CLICOLOR_FORCE; printf 'a bar\\r\\303\\251 done\\n'"
     cell = kernel.run(IMPORT + f"run = jobs.create_or_update(command(command={told!r}))\nrun.stream()")
     assert "\x1b" not in cell.stdout + cell.stderr
-    assert cell.stdout.splitlines() == ["[rank 0] backend= colour=", "[rank 0] é done"]
+    assert cell.stdout.splitlines() == ["[rank 0] backend= color=", "[rank 0] é done"]
 
 
 def test_characters_are_whole_where_a_very_long_line_is_cut() -> None:

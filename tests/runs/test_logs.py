@@ -139,7 +139,7 @@ def test_a_progress_bar_is_redrawn_below_the_lines_on_a_terminal(run: RunFolder)
 
 def test_a_line_says_how_the_ranks_are_on_a_terminal(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.BytesIO()
-    follower = Follower(run, out, View(terminal=True, colour=True))
+    follower = Follower(run, out, View(terminal=True, color=True))
     follower._status_from = 0.0  # as after the first second of following
     run.append_event("submitted", by=1)
     run.append_event("started", restart=0)
@@ -178,9 +178,9 @@ def test_what_is_said_and_an_interrupt_find_the_terminal_line_empty(
     assert out.getvalue().endswith(f"[rank 0]  10% 日本\r{' ' * 18}\r".encode())
 
 
-def test_colours_are_around_the_prefix_only(run: RunFolder) -> None:
+def test_colors_are_around_the_prefix_only(run: RunFolder) -> None:
     log(run, 1).write_bytes(b"text\n")
-    assert shown(run, colour=True) == b"\x1b[32m[rank 1]\x1b[0m text\n"
+    assert shown(run, color=True) == b"\x1b[32m[rank 1]\x1b[0m text\n"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def standing(run_dir: str, plan: Plan, starts: int) -> Optional[Standing]:
     """For node 0 of the start after the engine has started the job again `starts` times; None if the job is over.
 
     A start that node 0 handed over when it was taken away has been decided on by then; so has one for which it was
-    waiting for a lost node when the engine began anew. Any other was ended by the engine without a word of ours, as
+    waiting for a lost node when the engine started again. Any other was ended by the engine without a word of ours, as
     after the failure of a machine: that is a lost node, and decided on here.
     """
     earlier = events.of(run_dir, "restart")

@@ -59,7 +59,7 @@ class ControlClient:
 
     Every address of every name in `addresses` is tried at every port, at the same time, again and again; the first at
     which the other side proves to know the token is kept. What answers, but is something else, is passed over. Names
-    are resolved anew each time: a cluster's DNS may learn them after we have started. `on_join` tells that it is done;
+    are resolved again each time: a cluster's DNS may learn them after we have started. `on_join` tells that it is done;
     `on_lost` gets why the connection ended, or after `timeout` seconds what was wrong with each address. `say` gets a
     line about that every 10 s meanwhile.
     """

@@ -1,4 +1,4 @@
-"""Waiting until every node of a job is there and ready: who is missing is said while one waits, and at the end."""
+"""Waiting until every node of a job is there and ready: missing nodes are reported during the wait and at its end."""
 
 from __future__ import annotations
 

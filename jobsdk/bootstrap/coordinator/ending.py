@@ -39,7 +39,7 @@ class Ending:
         self._leave(outcome.exit_code)
 
     def hand_over(self) -> None:
-        """Node 0 must go: whoever starts bootstraps begins anew, knowing from the events where the job is."""
+        """Node 0 must go: whoever starts bootstraps starts over, knowing from the events where the job is."""
         try:
             os.close(os.open(paths.handed_over_mark(self._run_dir), os.O_WRONLY | os.O_CREAT, 0o666))
         except OSError:

@@ -1,4 +1,4 @@
-"""What a node tells of a process that has failed: its last words, and what was measured of its death."""
+"""What a node tells of a process that has failed: its last output, and what was measured of its death."""
 
 from __future__ import annotations
 

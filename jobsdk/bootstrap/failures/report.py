@@ -176,7 +176,7 @@ def content(
     decision: str,
     restarts: Sequence[RestartSummary],
 ) -> RunReport:
-    """report.json. `times`: started, stopped and ended, in seconds; `decision`: what was said of a restart."""
+    """report.json. `times`: started, stopped and ended, in seconds; `decision`: the decision on a restart."""
     cause, ended = result.cause, times["ended"] or 0.0
     then = []
     if cause is not None:

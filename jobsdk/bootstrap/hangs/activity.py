@@ -26,7 +26,7 @@ class Watch:
         self._ticks: Dict[int, int] = {}
 
     def forget(self) -> None:
-        """Begin anew, as nothing can be said of the time since the last look."""
+        """Start over, because nothing can be said of the time since the last look."""
         self._looked = None
 
     def look(self, now: float, pids: Iterable[int], logs: Iterable[str]) -> float:

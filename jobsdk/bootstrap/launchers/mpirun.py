@@ -147,7 +147,7 @@ def can_span(launcher: Program, addresses: Sequence[str]) -> bool:
 def _hydra(facts: facts_.Facts, variables: Dict[str, str]) -> List[str]:
     """Options by which Hydra starts its proxies through our `ssh`, whatever scheduler it is under.
 
-    Ranks have the environment of their own node: next to nothing of mpiexec's goes along.
+    Ranks have the environment of their own node: almost nothing of mpiexec's is passed on.
     """
     ssh = paths.shell(facts.run_dir, 0) + "/ssh"
     ways = ["-f", paths.machinefile(facts.run_dir), "-rmk", "user", "-launcher", "ssh", "-launcher-exec", ssh]

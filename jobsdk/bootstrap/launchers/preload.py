@@ -1,8 +1,8 @@
 """Starting a node's ranks from one Python that has imported what all need: see preloaded/sitecustomize.py.
 
 Ranks started so share the memory of what was imported, and find it imported already. Only a command of the form
-`python script.py ...` or `python -m module ...` can be started so; whatever stands in the way is said, and the ranks
-are then started as usual.
+`python script.py ...` or `python -m module ...` can be started so; problems are reported, and the ranks then start as
+usual.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Ray cluster over the nodes of a job: what each node starts for it, and how node 0 knows that all have joined.
 
 Each node runs one `ray start --block`: node 0 the head, the others, once that is up, a worker each. When all are up the
-command is started on node 0. They are ended with the job, by signals to them alone: `ray stop` would end every Ray of
+command is started on node 0. They end with the job, by signals to them alone: `ray stop` would end every Ray of
 the machine. Ray is never imported here: it may be installed for another Python than ours.
 """
 

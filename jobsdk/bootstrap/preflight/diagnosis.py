@@ -336,7 +336,7 @@ class Nodes:
             yield Finding(WARNING, "names", text, fix)
 
     def _machines(self) -> Iterator[Finding]:
-        """What is wrong with nodes by themselves; the same on many is said once. Clocks were compared already."""
+        """What is wrong with single nodes; the same finding on many is reported once. Clocks were compared before."""
         found: Dict[Finding, List[int]] = {}
         for node, facts in sorted(self._facts.items()):
             for finding in of_machine(facts):

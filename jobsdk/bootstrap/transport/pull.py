@@ -2,7 +2,7 @@
 
 It reads one JSON object from stdin, {path: [size, crc32]}: how much of each file the asker has, and the checksum of the
 last bytes of that (for the events: how much was taken in, and 0). It writes frames behind MARK: a line of JSON {"path",
-"at", "size"}, then `size` bytes, which belong at `at` of that file; at 0 the file begins anew. The last line has "end":
+"at", "size"}, then `size` bytes, which belong at `at` of that file; at 0 the file starts over. The last line has "end":
 true; without it the answer was torn off. A file of which the asker's part is not the beginning is sent as a whole;
 answers to requests (`stacks-ID.json`) are sent once. The events come last, as they were before anything else was read:
 what they tell of has been sent by then.

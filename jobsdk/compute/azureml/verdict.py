@@ -104,7 +104,7 @@ def write(
     """Write report.json and the event `ended` of a run that Azure ML says to have ended, unless it has a report.
 
     `status` and `error` are the service's own. `started`, `ended` and `written` (by rank: when its log was last added
-    to) are in seconds since 1970. `said` are the last words of a node's output that belong to no rank.
+    to) are in seconds since 1970. `said` are the last lines of a node's output that belong to no rank.
     """
     if (run.path / "report.json").exists():
         return

@@ -1,4 +1,4 @@
-"""One look at a run on Kubernetes: its logs and events are brought here, and what only the cluster knows is said."""
+"""One look at a run on Kubernetes: fetches its logs and events, and reports what only the cluster knows."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ class _Look:
             return EngineEnd(**self._end) if self._end else None
         name = self._state["job"]
         if job is None:
-            return EngineEnd.lost(f"the Ray job {name} is gone: it was deleted, or the cluster has started anew")
+            return EngineEnd.lost(f"the Ray job {name} is gone: it was deleted, or the cluster has restarted")
         if job["status"] == "STOPPED":
             return EngineEnd.canceled(f"the Ray job {name} was stopped")
         words = next(iter(self._strays[-1:]), "") or " ".join(str(job.get("message") or "").split())

@@ -1,4 +1,4 @@
-"""What goes along with a run to where its bootstraps are: the bootstrap itself, the plan, secrets, a token."""
+"""What is sent with a run to where its bootstraps are: the bootstrap itself, the plan, secrets, a token."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _SAID = (
     (r"timed out|No route to host|Network is unreachable|Host is down",
      "it does not answer: {last}. Fix: check that the machine is up and that this network leads to it"),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is another one than in {known}. Fix: if the machine was "
-     "set up anew, delete that line with ssh-keygen -R; if not, somebody may be in between"),
+     "reinstalled, delete that line with ssh-keygen -R; if not, somebody may be in between"),
     (r"Host key verification failed|No \S+ host key is known",
      "its host key is not known here yet. Fix: connect once by hand with ssh, and compare the fingerprint"),
     (r"Permission denied \((?P<ways>[^)]*)\)", "it refuses every key that ssh offers (it takes {ways}). Fix: add your "

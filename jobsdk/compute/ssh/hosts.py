@@ -71,7 +71,7 @@ def _gpus(where: str, given: object) -> list[str] | None:
 def ask(host: RemoteHost, operation: str, run_dir: str | None, timeout: float = 60.0, **given: Any) -> Any:
     """What an operation of `jobsdk.bootstrap.agent.ssh_host` answers there. Raises ComputeError.
 
-    It is done by the bootstrap in `run_dir`, or where there is none (None) by one that goes along and leaves nothing.
+    It is done by the bootstrap in `run_dir`, or where there is none (None) by one that is sent and leaves nothing.
     """
     data = json.dumps(given if run_dir is None else {"run_dir": run_dir, **given}).encode()
     if run_dir is None:

@@ -233,7 +233,7 @@ def test_other_threads_words_between_the_frames(tmp_path: Path) -> None:
 # -- output that is not kind -----------------------------------------------------------------------------------------
 
 
-def test_colours_and_what_else_a_terminal_would_obey(tmp_path: Path) -> None:
+def test_colors_and_what_else_a_terminal_would_obey(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(
         b'\x1b[1;35mTraceback (most recent call last):\x1b[0m\n  File \x1b[35m"t.py"\x1b[0m, line 1\n'
         b"\x1b[1mValueError\x1b[0m: \x1b]0;title\x07bad\x00\x08\x9b2J\n"

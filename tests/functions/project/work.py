@@ -33,12 +33,12 @@ def named(name: str) -> str:
     return str(importlib.import_module(f"{__package__}.plugin_{name}").NAME)
 
 
-def same_classes(point: Point, colour: models.Colour) -> list[bool]:
+def same_classes(point: Point, color: models.Color) -> list[bool]:
     """Whether a class is one and the same, however it is reached."""
     from .models import shapes
 
     again = pickle.loads(pickle.dumps(point))
-    return [isinstance(point, shapes.Point), again == point, type(again) is Point, colour is shapes.Colour.RED]
+    return [isinstance(point, shapes.Point), again == point, type(again) is Point, color is shapes.Color.RED]
 
 
 def share(base: int) -> tuple[int, Point]:

@@ -1,4 +1,4 @@
-"""What `jobsdk` is where it is not installed: `jobsdk.train` alone, which every job brings along (see arming.py)."""
+"""What `jobsdk` is where it is not installed: `jobsdk.train` alone, which is sent with every job (see arming.py)."""
 
 
 def __getattr__(name):  # type: ignore[no-untyped-def]

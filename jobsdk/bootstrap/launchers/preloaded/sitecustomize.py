@@ -145,7 +145,7 @@ def _check_gpu(name: str) -> None:
     torch = sys.modules.get("torch")
     initialised = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
     if initialised or any(link.startswith(("/dev/nvidia", "/dev/kfd")) for link in _open_files()):
-        raise _Unsafe("%s initialises the GPU while it is imported" % name)
+        raise _Unsafe("%s initializes the GPU while it is imported" % name)
 
 
 def _open_files() -> List[str]:

@@ -1,3 +1,3 @@
-from .shapes import Colour, Point
+from .shapes import Color, Point
 
-__all__ = ["Colour", "Point"]
+__all__ = ["Color", "Point"]

@@ -13,7 +13,7 @@ class Point:
     y: int = 0
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
 
 
