@@ -26,9 +26,11 @@ def compiled() -> str:
 def _remove_stale_locks(folder: str) -> None:
     """torch waits forever for a lock whose process was killed. A living one keeps the file open."""
     held = set()
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # it has been closed, or is another user's
-            held.add(os.readlink(descriptor))
+    for descriptors in Path("/proc").glob("[0-9]*/fd"):
+        with contextlib.suppress(OSError):  # the process has ended, or is another user's
+            for descriptor in descriptors.iterdir():
+                with contextlib.suppress(OSError):  # it has been closed
+                    held.add(os.readlink(descriptor))
     for lock in Path(folder).rglob("lock"):
         if os.path.realpath(lock) not in held:
             lock.unlink(missing_ok=True)

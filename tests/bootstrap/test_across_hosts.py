@@ -168,9 +168,9 @@ def test_a_users_own_mpirun_finds_the_hosts(start: Callable[..., ClusterRun], mp
     direct = {"type": "mpi", "processes": 1, "launcher": "direct"}
     run = start(plan(text, distribution=direct, environment=mpi.variables), PATH=path_of(mpi))
     assert run.wait() == [0, 0]
-    assert sorted(line.split()[:4] for line in run.log(0, 0).splitlines()) == [
-        ["0", "2", "1", "h0"], ["1", "2", "1", "h1"],
-    ]  # fmt: skip
+    # Open MPI 4 warns when its ssh command has begun before mpirun could give it a process group; it goes on.
+    lines = [line for line in run.log(0, 0).splitlines() if "plm:rsh: Warning: setpgid(" not in line]
+    assert sorted(line.split()[:4] for line in lines) == [["0", "2", "1", "h0"], ["1", "2", "1", "h1"]]
 
 
 #: Stands in for a training script under the autotuner: it leaves what DeepSpeed's engine would.

@@ -43,12 +43,11 @@ run = MLClient().jobs.create_or_update(job)
 run
 ---
 pathlib.Path("go").touch()
-import time
-while not run.done():
-    time.sleep(0.05)
----
 import threading
+run.wait(60)
+# Within this cell: nbclient drops a display's update that arrives between two cells.
 [one.join(60) for one in threading.enumerate() if one.name == "jobsdk-card"]
+---
 run
 ---
 command(command="python work.py --rate ${{{{inputs.rat}}}}", inputs={{"rate": 1}})

@@ -308,7 +308,7 @@ REFUSED = {
                      "bad reads LOCAL_RANK while it is imported"),
     # No GPU is needed to have torch say that it has begun to use one.
     "CUDA": ("bad", "import torch\ntorch.cuda._initialized = True\ntorch.cuda._is_in_bad_fork = lambda: False",
-             "bad initialises the GPU while it is imported"),
+             "bad initializes the GPU while it is imported"),
     "an open file": ("bad", "DATA = open('train.py')", "an import leaves open what the ranks would share"),
     "an event loop": ("bad", "import asyncio\nLOOP = asyncio.new_event_loop()",
                       "an import leaves open what the ranks would share"),
