@@ -52,11 +52,9 @@ def __getattr__(name: str) -> Any:
 
 def _show_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """End a script as Python does, but of an error of jobsdk show the script's own frames and none of jobsdk's."""
-    from jobsdk.errors import JobsdkError
+    from jobsdk.notebook import is_ours, uncaught
 
-    if isinstance(error, JobsdkError):
-        from jobsdk.notebook import uncaught
-
+    if is_ours(error):
         sys.stderr.write(uncaught(error))
     else:
         sys.__excepthook__(kind, error, trace)

@@ -6,14 +6,15 @@ enters the whole of it.
 
 from __future__ import annotations
 
-import linecache
 import os
 import sys
-import traceback
 
 
 def shown(error: BaseException) -> list[str]:
     """What a cell ends with, line by line."""
+    import linecache
+    import traceback
+
     lines = []
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") == "__main__":  # typed into the notebook
@@ -25,6 +26,8 @@ def shown(error: BaseException) -> list[str]:
 
 def uncaught(error: BaseException) -> str:
     """What a script ends with: the traceback without the frames of jobsdk."""
+    import traceback
+
     shown = traceback.TracebackException.from_exception(error)
     ours = os.path.dirname(os.path.abspath(__file__)) + os.sep
     one: traceback.TracebackException | None = shown
@@ -35,13 +38,26 @@ def uncaught(error: BaseException) -> str:
     return "".join(shown.format())
 
 
+def is_ours(error: BaseException) -> bool:
+    """Whether an error is shown without the frames of jobsdk: it is one of jobsdk's, or was given to `show_briefly`."""
+    return hasattr(error, "_render_traceback_")
+
+
 def is_notebook() -> bool:
     """Whether what is displayed goes to a page: the process is a Jupyter kernel."""
+    return cell() is not None
+
+
+def cell() -> int | None:
+    """The number of the cell that runs; None outside of a Jupyter kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
+    if getattr(shell, "kernel", None) is None:
+        return None
+    count: int = shell.execution_count  # type: ignore[union-attr]
+    return count
 
 
 def show_briefly(error: BaseException) -> None:
-    """Have IPython show an error that is not of a class of ours as `shown` does."""
+    """Have IPython, and the end of a script, show an error of another class as they show one of jobsdk's."""
     error._render_traceback_ = lambda: shown(error)  # type: ignore[attr-defined]

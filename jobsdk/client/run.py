@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk import compute as computes
+from jobsdk import notebook
 from jobsdk.errors import ComputeError, JobFailed
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.state import State
@@ -59,6 +60,7 @@ class Run:
         self.nodes: int | None = facts.get("nodes")
         self.processes: int | None = facts.get("processes")
         self.archived = bool(facts.get("archived"))
+        self._streamed_in: int | None = None  # a notebook's cell, whose card need not repeat the lines
         created = datetime.datetime.fromtimestamp(facts.get("created") or 0.0, datetime.timezone.utc)
         self.creation_context = CreationContext(created, facts.get("user"))
 
@@ -67,9 +69,7 @@ class Run:
 
     def _ipython_display_(self) -> None:
         """In a notebook, while it runs: a card that goes on by itself."""
-        from jobsdk.notebook import is_notebook
-
-        if not is_notebook() or self.folder.recorded_state().is_terminal:
+        if not notebook.is_notebook() or self.folder.recorded_state().is_terminal:
             raise NotImplementedError  # by which IPython goes on with what it has else: the next method, or repr()
         from jobsdk.views import live
 
@@ -78,7 +78,7 @@ class Run:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from jobsdk.views.live import LiveCard
 
-        return LiveCard(self).data()[0]
+        return LiveCard(self, with_lines=self._streamed_in is None or self._streamed_in != notebook.cell()).data()[0]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.folder.path == other.folder.path
@@ -242,6 +242,7 @@ class Run:
         """
         with self._left_to_itself():
             self.logs(ranks=ranks, tail=tail, out=out, follow=True)
+        self._streamed_in = notebook.cell()
         self._index()
         self._raise_failure(("Completed", "Canceled"))
         return self
@@ -287,12 +288,10 @@ class Run:
         try:
             yield
         except KeyboardInterrupt as interrupt:
-            from jobsdk.notebook import show_briefly
-
             if not self.state().is_terminal:
                 again, end = f"jobsdk job stream {self.name}", f"jobsdk job cancel {self.name}"
                 self._say(f"the run goes on: {again}, or .stream(), shows it again; {end}, or .cancel(), ends it")
-            show_briefly(interrupt)
+            notebook.show_briefly(interrupt)
             raise
 
     def _say(self, text: str) -> None:

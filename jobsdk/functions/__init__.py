@@ -209,7 +209,13 @@ def _check(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise TypeError(f"{name_of(fn)}(): {error}" + (f". Fix: {fix}" if fix else "")) from None
+        from jobsdk.notebook import show_briefly
+
+        name, empty = name_of(fn), inspect.Signature.empty
+        bare = inspect.Signature([one.replace(annotation=empty) for one in signature.parameters.values()])
+        shown = TypeError(f"{name}(): {error}. Fix: {fix or f'pass the arguments of {name}{bare}'}")
+        show_briefly(shown)
+        raise shown from None
 
 
 def as_completed(runs: Iterable[Run], timeout: float | None = None) -> Iterator[Run]:

@@ -13,10 +13,10 @@ from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import paths
 from jobsdk.errors import JobFailed, JobsdkError
 from jobsdk.functions import call
+from jobsdk.runs import provenance
 from jobsdk.runs.folder import RunFolder
 
-#: The property of a job that calls a function, with the function's name.
-PROPERTY = "jobsdk.function"
+PROPERTY = provenance.FUNCTION
 
 
 class Outcome(NamedTuple):

@@ -6,6 +6,7 @@ import datetime
 import os
 import re
 import sysconfig
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,11 +36,13 @@ def text(report: Mapping[str, Any], name: str, logs: object = None) -> str:
 
 
 def of_run(run: RunFolder, logs: object = None) -> str:
-    """The card of a run, which first names what the run missed in its copy of the code."""
-    from jobsdk.runs import left_out
+    """The card of a run: with its command, and first with what the run missed in its copy of the code."""
+    from jobsdk.runs import left_out, provenance
 
     report: Mapping[str, Any] = run.report()
     cause = report.get("cause") or {}
+    if cause:
+        report = {**report, "command": provenance.command(run)}
     lacked = left_out.missing(run, cause)
     if lacked is not None:
         told = {"message": f"{lacked.message}; {cause.get('message')}", "advice": lacked.advice}
@@ -50,12 +53,14 @@ def of_run(run: RunFolder, logs: object = None) -> str:
 def render(report: Mapping[str, Any], name: str, logs: object = None) -> list[str]:
     """At most 20 lines of at most 200 characters, safe for a terminal, whatever the job has written.
 
-    The first says how the run ended and why, the last is `advice: ...` where there is advice. An empty report is that
-    of a run that left none.
+    The first, which may go on in a second, says how the run ended and why. The last is `advice: ...` where there is
+    advice. An empty report is that of a run that left none.
     """
     cause = report.get("cause") or {}
     message = cause.get("message") or report.get("message") or "it has no report"
-    head = [f"run {name} ended as {report.get('status') or 'Lost'}: {message}", *_where(cause)]
+    head = [*_headline(f"run {name} ended as {report.get('status') or 'Lost'}: {message}"), *_where(cause)]
+    if report.get("command"):
+        head.append(f"command: {report['command']}")
     tail = [
         *_restarts(report.get("restarts") or []),
         *_then(report),
@@ -76,6 +81,12 @@ def folded(ranks: Sequence[int]) -> str:
 
 
 # -- the parts -------------------------------------------------------------------------------------------------------
+
+
+def _headline(text: str) -> list[str]:
+    """The first line, or two if it is long: a cut in the middle would hide the message of the error."""
+    lines = textwrap.wrap(_flat(text), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return lines if len(lines) <= 2 else [lines[0], "  " + _flat(text)[len(lines[0]) :].strip()]
 
 
 def _where(cause: Mapping[str, Any]) -> list[str]:
@@ -226,8 +237,12 @@ def _clock(seconds: float) -> str:
     return f"{when:%H:%M:%S}.{when.microsecond // 1000:03d} UTC"
 
 
+def _flat(line: str) -> str:
+    return plain(line).replace("\n", " ").replace("\t", "    ").rstrip()
+
+
 def _fit(line: str) -> str:
-    line = plain(line).replace("\n", " ").replace("\t", "    ").rstrip()
+    line = _flat(line)
     if len(line) <= _WIDTH:
         return line
     end = _WIDTH // 3  # what an error says may come last: "Command '...' died with <Signals.SIGABRT: 6>."

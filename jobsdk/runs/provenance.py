@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.runs.folder import RunFolder
 
+#: The property of a job that calls a function: the function's name.
+FUNCTION = "jobsdk.function"
 #: Packages that a summary names.
 _FRAMEWORKS = (
     "torch",
@@ -103,7 +105,7 @@ def of_run(run: RunFolder) -> Provenance:
     python, machines = _inventory(run.events())
     user, host = facts.get("user"), facts.get("host")
     return Provenance(
-        rendered_command(plan) if "command" in plan else str(facts.get("command") or ""),
+        command(run),
         {name: _input_text(plan, name) for name in plan.get("inputs", {})},
         Commit(**facts["git"]) if facts.get("git") else None,
         f"{user}@{host}" if user and host else host,
@@ -112,6 +114,15 @@ def of_run(run: RunFolder) -> Provenance:
         python,
         machines,
     )
+
+
+def command(run: RunFolder) -> str:
+    """The command as `rendered_command` gives it; for a function's run, `NAME(...)`."""
+    facts, plan = run.facts(), run.plan()
+    called = (facts.get("properties") or {}).get(FUNCTION)
+    if called is not None:
+        return f"{called}(...)"
+    return rendered_command(plan) if "command" in plan else str(facts.get("command") or "")
 
 
 def rendered_command(plan: Plan) -> str:

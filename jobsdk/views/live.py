@@ -21,17 +21,18 @@ _RESULT = 300  # characters
 class LiveCard:
     """Draws a run, wherever it is displayed. It waits for no engine."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, with_lines: bool = True) -> None:
         self._run = run
         self._watched = Watched(run.folder)
+        self._count = _LINES if with_lines else 0
 
     def data(self) -> tuple[dict[str, str], dict[str, Any]]:
         """The card as it is now, as HTML and as plain text, and the summary of the run."""
         watched = self._watched
         watched.refresh()
         summary = watched.summary()
-        count = summary["lines"]
-        lines = [f"[{label(rank)}] {text}" for _, rank, text in watched.lines(max(0, count - _LINES), _LINES, None)]
+        begin = max(0, summary["lines"] - self._count)
+        lines = [f"[{label(rank)}] {text}" for _, rank, text in watched.lines(begin, self._count, None)]
         page = cards.of_run(self._run, summary, watched.states(), lines, self._result(summary))
         run = self._run
         text = f"Run(name={run.name!r}, status={summary['status']!r}, compute={run.compute!r})"

@@ -108,7 +108,7 @@ def test_what_does_not_go_together(project: Path) -> None:
         TorchDistributor(use_gpu=False).run("train.py")
     with pytest.raises(JobsdkError, match=r"is a folder, no script. Fix: "):
         TorchDistributor(use_gpu=False).run(".")
-    with pytest.raises(TypeError, match=r"missing a required argument: 'key'$"):  # in no words of function()
+    with pytest.raises(TypeError, match=r"'key'. Fix: pass the arguments of getenv\(key, default=None\)$"):
         TorchDistributor(use_gpu=False).run(os.getenv)
     with pytest.raises(TypeError, match="not a NoneType"):
         TorchDistributor(use_gpu=False).run()

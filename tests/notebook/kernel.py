@@ -50,6 +50,7 @@ class Kernel:
                 cell.display_ids.append(content.get("transient", {}).get("display_id", ""))
             elif kind == "execute_result":
                 cell.result = content["data"]["text/plain"]
+                cell.html = content["data"].get("text/html", "")
             elif kind == "error":
                 cell.error, cell.traceback = content["ename"], "\n".join(content["traceback"])
             elif kind == "status" and content["execution_state"] == "idle":
@@ -85,6 +86,7 @@ class Cell:
     def __init__(self) -> None:
         self.stdout = self.stderr = ""
         self.result: str | None = None
+        self.html = ""  # the result's
         self.error: str | None = None
         self.traceback = ""
         self.displayed: list[str] = []  # what was displayed, as HTML

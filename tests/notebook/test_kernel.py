@@ -38,6 +38,8 @@ def test_lines_arrive_while_the_job_runs(kernel: Kernel, go: Path) -> None:
         f"[rank {rank}] {said} {rank}" for rank in (0, 1) for said in ("started", "went on")
     ]
     assert "Completed" in str(cell.result)
+    assert "[0] went on" not in cell.html  # it stands above the card already
+    assert "[0] went on" in kernel.run("run").html
 
 
 def test_one_rank_is_followed_alone(kernel: Kernel, go: Path) -> None:
@@ -110,6 +112,15 @@ def test_an_error_is_the_line_of_the_cell_and_what_is_wrong(kernel: Kernel) -> N
     assert second.startswith("ValidationError: error: instance_cout: ")
     assert len(rest) == 1
     assert "'shm_size'" in rest[0]
+
+
+def test_wrong_arguments_show_the_signature_and_no_frame_of_jobsdk(kernel: Kernel) -> None:
+    kernel.run("from jobsdk import function\n@function()\ndef train(rate: float, steps=3):\n    return rate\n")
+    cell = kernel.run("train.submit(1, 2, 3)  # too many")
+    assert cell.traceback == (
+        "line 1: train.submit(1, 2, 3)  # too many\n"
+        "TypeError: train(): too many positional arguments. Fix: pass the arguments of train(rate, steps=3)"
+    )
 
 
 def test_a_failed_run_ends_its_cell_with_the_cause(kernel: Kernel) -> None:

@@ -51,6 +51,20 @@ def test_a_whole_card() -> None:
     ]
 
 
+def test_a_long_message_goes_on_in_a_second_line() -> None:
+    error = (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 23456, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+    )
+    lines = card.render(report(raised(error)), "merry_harbor_7dhbc6qy2p")
+    assert " ".join(line.strip() for line in lines[:2]) == (
+        "run merry_harbor_7dhbc6qy2p ended as Failed: rank 3 on node 1 found port 23456 in use: "
+        + error.removeprefix("torch.distributed.")
+    )
+    assert lines[2].startswith("node 1 (gpu-b)")
+    assert fits(lines)
+
+
 def test_without_a_traceback_the_last_lines() -> None:
     lines = card.render(report(said(*(f"line {n}" for n in range(20)), code=3)), "r")
     assert lines[2:5] == ["its last lines:", "  line 10", "  line 11"]
@@ -124,8 +138,9 @@ def test_a_job_with_all_there_is_to_tell() -> None:
     stacks = [f"{n} ranks in f at train.py:{n}" for n in range(30)]
     lines = card.render(report(one, restarts=restarts, others=others, stacks=stacks), "r")
     assert fits(lines)
-    assert lines[0].startswith("run r ended as Failed: rank 3 on node 1 exited with code 1: ValueError: xxx")
-    assert "... (50 in all)" in lines[1]
+    assert lines[0] == "run r ended as Failed: rank 3 on node 1 exited with code 1: ValueError:"
+    assert lines[1].startswith("  xxx")
+    assert "... (50 in all)" in lines[2]
     assert any(line.startswith("ValueError: xxx") for line in lines)
     assert any("exited with code 8; restarted after 1.0 s (9 of 9)" in line for line in lines)
     assert any("5 more: see report.json" in line for line in lines)

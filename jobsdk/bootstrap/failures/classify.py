@@ -276,7 +276,7 @@ def _short(text: str) -> str:
     """An error for a line of words: without the module of its class and the paths of C++ files."""
     text = re.sub(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))", "", text)
     text = re.sub(r"(?:\.\./|/)(?:[\w.+-]+/)+(?=[\w.-]+\.(?:cc|cpp|cu|h|hpp):\d)", "", text)
-    return text if len(text) <= 160 else text[:157] + "..."
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def _size(count: Optional[int]) -> Optional[str]:
