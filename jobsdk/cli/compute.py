@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -82,6 +83,12 @@ def check(context: click.Context, name: str, form: str) -> None:
     context.exit(0 if all(one.is_well for one in checks) else 1)
 
 
+def _settings_of_type(context: click.Context) -> Iterable[str]:
+    """The settings of the type that stands on the command line already."""
+    kind = context.params.get("kind")
+    return computes.type_of(kind).all_settings() if kind else ()
+
+
 @compute.command()
 @click.argument("name")
 @click.option(
@@ -94,7 +101,7 @@ def check(context: click.Context, name: str, form: str) -> None:
 @click.option(
     "--set",
     "given",
-    type=Setting(),
+    type=Setting(_settings_of_type),
     multiple=True,
     help="Setting, for example --set partition=gpu or --set network.gdr=true.",
 )

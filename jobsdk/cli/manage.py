@@ -104,7 +104,7 @@ def prune(older_than: float | None, keep: int | None, failed: bool, dry_run: boo
 @click.option(
     "--set",
     "settings",
-    type=Setting(lambda: CHANGEABLE),
+    type=Setting(lambda _: CHANGEABLE),
     multiple=True,
     required=True,
     help="Change: tags.team=vision, description=..., display_name=... or properties.x=...",

@@ -24,11 +24,11 @@ class Setting(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     name = "PATH=VALUE"
 
-    def __init__(self, keys: Callable[[], Iterable[str]] = tuple) -> None:
+    def __init__(self, keys: Callable[[click.Context], Iterable[str]]) -> None:
         self.keys = keys  # for completion
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return among(lambda: (f"{key}=" for key in self.keys()))(ctx, param, incomplete)
+        return among(lambda: (f"{key}=" for key in self.keys(ctx)))(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
         from jobsdk.errors import ValidationError
@@ -134,7 +134,7 @@ def _computes() -> Iterable[str]:
     return compute.configuration().computes
 
 
-def _job_keys() -> Iterator[str]:
+def _job_keys(_: click.Context) -> Iterator[str]:
     from jobsdk.job.command import CommandJob
 
     for name, field in CommandJob._fields.items():

@@ -41,7 +41,7 @@ def scripts_exist(job: CommandJob, report: Report) -> None:
     code = job.resolve(job.code) if job.code is not None and is_local(job.code) else None
     if job.code is not None and (code is None or not os.path.exists(code)):
         return
-    if code is not None and os.path.isdir(code) and not os.access(code, os.R_OK | os.X_OK):
+    if code is not None and os.path.isdir(code) and not _can_be_read(code):
         report.error(("code",), f"the code folder {show(job.code)} cannot be read", "give yourself read access to it")
         return
     text = job.command or ""
@@ -60,6 +60,14 @@ def scripts_exist(job: CommandJob, report: Report) -> None:
             fix = f"did you mean '{near}'?" if near else "put it there, or correct the name; paths begin at that folder"
             message = f"{script} is not in the code folder {show(job.code)}"
         report.error(("command",), message, fix, within=script, nth=text.count(script, 0, script.offset))
+
+
+def _can_be_read(folder: FilePath) -> bool:
+    try:
+        with os.scandir(folder / "."):  # "." needs the right to enter, the listing that to read
+            return True
+    except PermissionError:
+        return False
 
 
 @rule("command", "code", "distribution", "resources")

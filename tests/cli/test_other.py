@@ -94,6 +94,7 @@ def test_words_and_run_names_are_completed(jobsdk: Jobsdk, home: Path, work: Pat
     assert completed("job", "stream", "ca") == ["calm_otter"]
     assert completed("job", "list", "--status", "c") == ["CancelRequested", "Completed", "Canceled"]
     assert completed("compute", "add", "x", "--type", "s") == ["slurm", "spark", "ssh"]
+    assert completed("compute", "add", "x", "--type", "slurm", "--set", "part") == ["partition="]
     (work / "computes.yml").write_text("computes: {cluster: {type: slurm}}\n")
     assert completed("run", "--compute", "clu") == ["cluster"]
     assert completed("compute", "check", "") == ["local", "cluster"]

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from jobsdk.errors import JobsdkError
 from jobsdk.snapshot import digests
 from jobsdk.snapshot.copy import fingerprint, take
 from jobsdk.snapshot.listing import scan
+from tests.users import as_an_ordinary_user
 
 
 def write(root: Path, files: dict[str, str | bytes]) -> Path:
@@ -368,19 +368,6 @@ def test_copies_of_equal_code_share_their_blocks_and_writing_to_one_changes_no_o
     kept = (code / "big.bin").read_bytes()
     assert (btrfs / "second/big.bin").read_bytes() == kept
     assert (btrfs / "first/big.bin").read_bytes() == b"changed" + kept[7:]
-
-
-@contextmanager
-def as_an_ordinary_user() -> Iterator[None]:
-    """Root may read everything; as nobody, a closed folder is closed."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 def test_a_folder_that_cannot_be_read_is_named() -> None:
