@@ -25,6 +25,7 @@ NAMES = [
     "cifar_epoch",
     "logs",
     "plan_scale",
+    "control_plane",
     "snapshot",
     "failure",
     "azure_submit",

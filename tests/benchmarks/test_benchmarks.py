@@ -28,6 +28,11 @@ EXPECTED = {
     "cifar_epoch": {"an epoch, 2 nodes x 2": SECONDS, "threads of a process, 2 nodes x 2": NUMBER},
     "logs": {"lines per second": rf"{NUMBER} lines/s", "lines lost": "0", "lines torn": "0"},
     "plan_scale": {"explain, 1,024 ranks": SECONDS, "compiled job's size, 1,024 ranks": rf"{NUMBER} bytes"},
+    "control_plane": {
+        "all joined, 100 nodes": SECONDS,
+        "failure known to all, 100 nodes": SECONDS,
+        "one core while idle, 100 nodes": NUMBER,
+    },
     "snapshot": {"unchanged, and 300 in an ignored folder": SECONDS},
     "failure": {
         "job ended, 2 nodes x 2": SECONDS,
