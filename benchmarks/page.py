@@ -31,6 +31,7 @@ NAMES = [
     "azure_submit",
     "functions",
     "views",
+    "kubernetes_follow",
 ]
 PEERS = ["torch", "accelerate", "azure-ai-ml", "torchx", "submitit", "pyspark", "ray"]
 

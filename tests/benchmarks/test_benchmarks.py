@@ -53,6 +53,11 @@ EXPECTED = {
         "a new line is shown after": SECONDS,
         "card of a job, 1,024 ranks": SECONDS,
     },
+    "kubernetes_follow": {
+        "line to display": SECONDS,
+        "requests a minute while streaming": NUMBER,
+        "requests a minute while waiting": NUMBER,
+    },
 }
 
 

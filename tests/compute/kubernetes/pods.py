@@ -45,6 +45,7 @@ class Pods:
             one["status"].update(containerStatuses=[{"name": "main", "state": state}], **status)
 
         self._server.store.update("Pod", "jobs", name, change)
+        self._server.log_written.wake(name)
 
     def writes(self, node: int, source: str, data: bytes, offset: int = 0) -> None:
         """Add records to a pod's log, each second some."""
@@ -53,6 +54,7 @@ class Pods:
             self._second += 1
             minutes, seconds = divmod(self._second // 3, 60)
             self._logs[name] += b"2026-01-02T03:%02d:%02d.%09dZ stdout F %b" % (minutes, seconds, self._second, line)
+        self._server.log_written.wake(name)
 
     def event(self, event: Object) -> None:
         """Node 0 writes an event."""

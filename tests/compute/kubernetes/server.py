@@ -5,12 +5,14 @@ Objects are checked as the server's field validation `Strict` does, by the publi
 
 from __future__ import annotations
 
+import bisect
 import copy
 import datetime
 import functools
 import json
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,14 +55,41 @@ class Fault(NamedTuple):
     times: list[int]
 
 
+class Change(NamedTuple):
+    """What a watch reports. `before` is the object without the change; None for one that is new."""
+
+    revision: int
+    what: str  # ADDED, MODIFIED, DELETED
+    one: Object
+    before: Object | None
+
+
 class Store:
-    """The objects. `changed` is told each change, outside the lock."""
+    """The objects and their history. It calls `changed` for each change, outside the lock."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.news = threading.Condition(self.lock)
         self.objects: dict[tuple[str, str, str], Object] = {}  # (kind, namespace, name)
         self.changed: Callable[[str, Object], None] = lambda what, one: None
-        self._revision = 0
+        self.revision = 0
+        self.oldest = 0  # the revision of the last compaction
+        self.history: list[Change] = []
+
+    def compact(self) -> None:
+        """Forget the history, as etcd does every five minutes."""
+        with self.news:
+            self.oldest = self.revision
+            self.history.clear()
+            self.news.notify_all()
+
+    def since(self, revision: int) -> list[Change]:
+        """The changes after a revision. Raises Failure 410 where they are no longer known."""
+        with self.lock:
+            if revision < self.oldest:
+                raise Failure(410, "Expired", f"too old resource version: {revision} ({self.oldest})")
+            begin = bisect.bisect_right(self.history, revision, key=lambda change: change.revision)
+            return self.history[begin:]
 
     def create(self, namespace: str, one: Object) -> Object:
         one = copy.deepcopy(one)
@@ -70,8 +99,8 @@ class Store:
             if key in self.objects:
                 raise Failure(409, "AlreadyExists", f'{one["kind"].lower()}s "{metadata["name"]}" already exists')
             metadata.update(namespace=namespace, uid=str(uuid.uuid4()), creationTimestamp=now())
-            self._touch(one)
             self.objects[key] = one
+            self._touch("ADDED", one, None)
         self.changed("ADDED", one)
         return copy.deepcopy(one)
 
@@ -95,8 +124,9 @@ class Store:
             one = self.objects.get((kind, namespace, name))
             if one is None:
                 raise Failure(404, "NotFound", f'{kind.lower()}s "{name}" not found')
+            before = copy.deepcopy(one)
             change(one)
-            self._touch(one)
+            self._touch("MODIFIED", one, before)
             one = copy.deepcopy(one)
         self.changed("MODIFIED", one)
         return one
@@ -107,6 +137,7 @@ class Store:
             one = self.objects.pop((kind, namespace, name), None)
             if one is None:
                 raise Failure(404, "NotFound", f'{kind.lower()}s "{name}" not found')
+            self._touch("DELETED", one, one)
             owned = self.owned(one["metadata"]["uid"])
         self.changed("DELETED", one)
         for other in owned:
@@ -123,9 +154,11 @@ class Store:
                 if any(owner["uid"] == uid for owner in other["metadata"].get("ownerReferences", ()))
             ]  # fmt: skip
 
-    def _touch(self, one: Object) -> None:
-        self._revision += 1
-        one["metadata"]["resourceVersion"] = str(self._revision)
+    def _touch(self, what: str, one: Object, before: Object | None) -> None:
+        self.revision += 1
+        one["metadata"]["resourceVersion"] = str(self.revision)
+        self.history.append(Change(self.revision, what, copy.deepcopy(one), before))
+        self.news.notify_all()
 
 
 class ApiServer:
@@ -141,7 +174,11 @@ class ApiServer:
         self.missing: set[str] = set()  # namespaces
         self.admission: dict[str, Any] | None = None  # the recorded answer to each pod that is created
         self.page = 500  # the most objects in one answer
+        self.bookmark_s = 60.0  # seconds between the bookmarks of a watch
+        self.watch_s = 300.0  # seconds after which a watch is closed
         self.logs: Callable[[str], bytes | None] = lambda pod: None  # in the form of CRI; None: not started
+        self.log_written = LogNews()
+        self._epoch = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -155,8 +192,16 @@ class ApiServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.hang_up()
         self._server.shutdown()
         self._server.server_close()
+
+    def hang_up(self) -> None:
+        """End all answers that go on, as a server that is stopped does."""
+        self._epoch += 1
+        with self.store.news:
+            self.store.news.notify_all()
+        self.log_written.wake_all()
 
     def kubeconfig(self, path: Any, token: str = TOKEN) -> None:
         content = {
@@ -197,6 +242,8 @@ class ApiServer:
         _, version, namespace, plural, name, log = found.groups()
         kind = PLURALS[plural][1]
         verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method, "get" if name else "list")
+        if method == "GET" and query.get("watch") == "true":
+            verb = "watch"
         resource = f"{plural}/{log}" if log == "status" else plural
         if f"{verb} {resource}" in self.forbidden:
             text = (
@@ -221,11 +268,47 @@ class ApiServer:
             return self.delete(kind, namespace, name)
         if name:
             return self.store.get(kind, namespace, name)
-        items = self.store.list(kind, namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        if verb == "watch":
+            return self._watch(kind, namespace, query)
+        return self._list(kind, namespace, version, query)
+
+    def _list(self, kind: str, namespace: str, version: str, query: dict[str, str]) -> Object:
+        with self.store.lock:
+            items = self.store.list(kind, namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+            metadata: Object = {"resourceVersion": str(self.store.revision)}
         begin = int(query.get("continue", 0))
         end = begin + min(self.page, int(query.get("limit", 500)))
-        metadata = {"continue": str(end)} if end < len(items) else {}
+        if end < len(items):
+            metadata |= {"continue": str(end), "remainingItemCount": len(items) - end}
         return {"apiVersion": version, "kind": f"{kind}List", "metadata": metadata, "items": items[begin:end]}
+
+    def _watch(self, kind: str, namespace: str, query: dict[str, str]) -> Iterator[bytes]:
+        """Events from a revision on, one a line. What is no longer known is an event, too, in an answer with 200."""
+        labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+        revision, epoch, began = int(query["resourceVersion"]), self._epoch, time.monotonic()
+        bookmarked = began
+        until = began + min(self.watch_s, float(query.get("timeoutSeconds", "inf")))
+        while self._epoch == epoch and time.monotonic() < until:
+            pieces = []
+            with self.store.news:
+                try:
+                    changes = self.store.since(revision)
+                except Failure as failure:
+                    yield _line("ERROR", failure.status)
+                    return
+                if not changes:
+                    self.store.news.wait(max(0.0, min(until, bookmarked + self.bookmark_s) - time.monotonic()))
+            for change in changes:
+                revision = change.revision
+                metadata = change.one["metadata"]
+                if change.one["kind"] == kind and metadata.get("namespace") == namespace:
+                    what = _as_selected(change, labels, fields)
+                    pieces += [_line(what, change.one)] if what else []
+            if time.monotonic() >= bookmarked + self.bookmark_s and query.get("allowWatchBookmarks") == "true":
+                bookmarked = time.monotonic()
+                pieces.append(_line("BOOKMARK", {"kind": kind, "metadata": {"resourceVersion": str(revision)}}))
+            if pieces:
+                yield b"".join(pieces)
 
     def delete(self, kind: str, namespace: str, name: str) -> Object:
         """Delete an object and what it owns, at once."""
@@ -237,19 +320,73 @@ class ApiServer:
         if content is None:
             message = f'container "{query["container"]}" in pod "{pod}" is waiting to start: ContainerCreating'
             raise Failure(400, "BadRequest", message)
-        return _log_lines(content, query.get("sinceTime", ""), query.get("timestamps") == "true")
+        lines = _log_lines(content, query.get("sinceTime", ""), query.get("timestamps") == "true")
+        return self._follow(namespace, pod, len(content), lines) if query.get("follow") == "true" else lines
+
+    def _follow(self, namespace: str, pod: str, seen: int, lines: Iterator[bytes]) -> Iterator[bytes]:
+        """Lines as they are written, until the container ends."""
+        yield from lines
+        epoch = self._epoch
+        while self._epoch == epoch:
+            try:
+                one = self.store.get("Pod", namespace, pod)
+            except Failure:
+                return
+            (container,) = one["status"]["containerStatuses"]
+            content = self.logs(pod) or b""
+            if len(content) > seen:
+                yield from _log_lines(content[seen:], "", True)
+                seen = len(content)
+            elif "terminated" in container["state"]:
+                return
+            else:
+                self.log_written.wait(pod)
+
+
+class LogNews:
+    """Wakes who follows the log of a pod. Without a word of its writer, followers look every `every_s` seconds."""
+
+    def __init__(self) -> None:
+        self.every_s = 0.1
+        self._events: dict[str, threading.Event] = {}
+
+    def wait(self, pod: str) -> None:
+        event = self._events.setdefault(pod, threading.Event())
+        event.wait(self.every_s)
+        event.clear()
+
+    def wake(self, pod: str) -> None:
+        self._events.setdefault(pod, threading.Event()).set()
+
+    def wake_all(self) -> None:
+        for event in list(self._events.values()):
+            event.set()
 
 
 def _log_lines(content: bytes, since: str, timestamps: bool) -> Iterator[bytes]:
     """What a kubelet makes of CRI's form: pieces (P) become lines, and `since` has whole seconds."""
     is_begun = False
+    pieces = []
     for line in content.split(b"\n")[:-1]:
         time, _, tag, text = line.split(b" ", 3)
         if since and time[:19].decode() < since[:19]:
             continue
         head = time + b" " if timestamps and not is_begun else b""
         is_begun = tag == b"P"
-        yield head + text + (b"" if is_begun else b"\n")
+        pieces.append(head + text + (b"" if is_begun else b"\n"))
+    if pieces:
+        yield b"".join(pieces)
+
+
+def _line(what: str, one: Object) -> bytes:
+    return json.dumps({"type": what, "object": one}).encode() + b"\n"
+
+
+def _as_selected(change: Change, labels: str, fields: str) -> str:
+    """What a change is to who selects objects; empty for those that are not selected."""
+    was = change.before is not None and _matches(change.before, labels, fields)
+    is_now = change.what != "DELETED" and _matches(change.one, labels, fields)
+    return ("MODIFIED" if was else "ADDED") if is_now else "DELETED" if was else ""
 
 
 def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
@@ -268,6 +405,8 @@ def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 return
             self.send_response(code)
+            if code == 429:
+                self.send_header("Retry-After", "1")
             if isinstance(answer, dict):
                 data = json.dumps(answer).encode()
                 self.send_header("Content-Type", "application/json")
@@ -278,9 +417,13 @@ def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", "text/plain")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            for piece in answer:
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-            self.wfile.write(b"0\r\n\r\n")
+            self.wfile.flush()
+            try:
+                for piece in answer:
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                self.wfile.write(b"0\r\n\r\n")
+            except ConnectionError:  # the client does not follow any longer
+                self.close_connection = True
 
         do_GET = do_POST = do_PATCH = do_DELETE = _serve
 
