@@ -230,6 +230,18 @@ class Compute(ABC):
         May use the network, at most for some seconds. Raises ComputeError where the engine cannot be asked.
         """
 
+    def read(self, run: RunFolder, view: View | None) -> None:
+        """`refresh`, and bring the lines that a view of the run's logs shows; None: no lines.
+
+        The two differ where the lines of many ranks cost much.
+        """
+        self.refresh(run)
+
+    @contextlib.contextmanager
+    def following(self, run: RunFolder, view: View | None) -> Iterator[Callable[[], None]]:
+        """For as long as somebody follows the run: what to call, at the compute's pace, for the same as `read`."""
+        yield lambda: self.read(run, view)
+
     def status(self, run: RunFolder) -> State:
         """How far the run is; what is known here where the engine cannot be asked now."""
         with contextlib.suppress(ComputeError):
@@ -242,19 +254,19 @@ class Compute(ABC):
 
         with contextlib.suppress(ComputeError):
             self.refresh(run)
-        return run.wait(timeout, Refresh(lambda: self.refresh(run), self.pace))
+        with self.following(run, None) as refresh:
+            return run.wait(timeout, Refresh(refresh, self.pace))
 
     def logs(self, run: RunFolder, out: Sink, view: View, *, follow: bool) -> State:
         """Write the ranks' lines to `out`: those there are, or with `follow` all until the run's end."""
         from jobsdk.runs.logs import Follower
 
         if not follow:
-            self.refresh(run)
-        follower = Follower(run, out, view, lambda: self.refresh(run), self.pace)
-        if follow:
-            return follower.follow()
-        follower.drain()
-        return run.recorded_state()
+            self.read(run, view)
+            Follower(run, out, view).drain()
+            return run.recorded_state()
+        with self.following(run, view) as refresh:
+            return Follower(run, out, view, refresh, self.pace).follow()
 
     def ask(self, run: RunFolder, request: str) -> None:
         """Pass a request on to the run's node 0: `cancel`, or `stacks-ID`, whose answer is `stacks-ID.json` in the

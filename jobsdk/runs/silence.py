@@ -15,6 +15,8 @@ from jobsdk.runs.ranks import Ranks, RankState
 if TYPE_CHECKING:
     from jobsdk.runs.folder import RunFolder
 
+#: In a run's folder: the nodes whose logs are brought here at present, or null for all. Others are not silent.
+SEEN = "seen.json"
 _LINE = 64  # bytes: more than a line of `times-RANK.log` has
 _WORTH_NAMING_S = 60.0  # a rank that was silent for so much longer than another
 
@@ -22,9 +24,10 @@ _WORTH_NAMING_S = 60.0  # a rank that was silent for so much longer than another
 def last_outputs(run: RunFolder, states: Iterable[RankState], restart: int) -> dict[int, float]:
     """When each running rank wrote last, in seconds since 1970, by this start's logs; without those that have not."""
     is_here, folder = is_local(run), str(run.path)
+    seen = run.read_json(SEEN).get("nodes")
     found: dict[int, float] = {}
     for state in states:
-        if state.state != "running":
+        if state.state != "running" or (seen is not None and state.node not in seen):
             continue
         place = folder, state.node, state.rank, restart
         when = _changed(paths.rank_log(*place)) if is_here else _noted(paths.times(*place))

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jobsdk.bootstrap.failures.tracebacks import plain
@@ -18,6 +18,7 @@ from jobsdk.errors import ComputeError, RunNotFound
 from jobsdk.planning.recognition import Mask
 from jobsdk.runs import card, silence, timeline
 from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.logs import View
 from jobsdk.runs.metrics import last
 from jobsdk.runs.ranks import Ranks, RankState, counted
 from jobsdk.runs.state import EventReader, State
@@ -46,6 +47,8 @@ class Watched:
         self._before: dict[int, MergedLog] = {}  # the logs of earlier starts that were asked for
         self._asking = threading.Lock()  # held while the engine is asked
         self._due = 0.0
+        self._following = contextlib.ExitStack()  # ends with this object
+        self._bring: Callable[[], None] | None = None
         self._trouble = ""
         self._telling = threading.Lock()
         self._news: dict[str, Any] = {}
@@ -63,7 +66,9 @@ class Watched:
         pause = _AGAIN_S
         try:
             target = Run(self.folder).target
-            target.refresh(self.folder)
+            if self._bring is None:
+                self._bring = self._following.enter_context(target.following(self.folder, View()))
+            self._bring()
             pause, self._trouble = target.pace.shortest, ""
         except ComputeError as error:
             self._trouble = str(error)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from jobsdk.compute.base import Compute
 from jobsdk.errors import ComputeError
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.refresh import Pace
@@ -20,6 +21,7 @@ class _Engine:
     """Stands for a compute that does not answer before it is told to; no real engine does so on demand."""
 
     pace = Pace(0.0, 0.0)
+    read, following = Compute.read, Compute.following
 
     def __init__(self) -> None:
         self.asked, self.answers, self.count = threading.Event(), threading.Event(), 0

@@ -6,11 +6,13 @@ out what they do not know.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsdk.errors import ComputeError
@@ -33,19 +35,24 @@ KINDS = {
     "Service": ("api/v1", "services"),
 }
 _TIMEOUT_S = 10.0  # seconds
+_RETRY_S = 60.0  # seconds that a server may ask to wait at most
 _PAGE = 500  # objects in one answer
 _STRICT = {"fieldValidation": "Strict"}  # unless asked so, the server drops fields that it does not know
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 class Refused(ComputeError):
-    """The server answered with an error: its HTTP status (`code`), its `reason` and its own `words`."""
+    """The server answered with an error: its HTTP status (`code`), its `reason` and its own `words`.
 
-    def __init__(self, message: str, code: int, reason: str = "", words: str = "") -> None:
+    `retry_after` is in seconds.
+    """
+
+    def __init__(self, message: str, code: int, reason: str = "", words: str = "", retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.words = words
+        self.retry_after = retry_after
 
 
 class KubeTarget(NamedTuple):
@@ -67,10 +74,11 @@ class Api:
             from lightkube.core.exceptions import ConfigError
         except ImportError as error:
             raise ComputeError(f"{error}. Fix: {install_command('kubernetes')}") from None
-        self._error: type[Exception] = httpx2.HTTPError
+        self.errors: tuple[type[Exception], ...] = httpx2.HTTPError, ConfigError  # the second: of what logs in
         try:
             config = _configuration(context)
             self._client: httpx2.Client = Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT_S)))
+            self._config = config
         except (
             ConfigError,
             OSError,
@@ -88,36 +96,40 @@ class Api:
         self.place = KubeTarget(None if config.fname is None else config.context_name, namespace or config.namespace)
 
     def get(self, kind: str, name: str) -> Object:
-        return self._json("GET", self._path(kind, name))
+        return self._json("GET", self.path(kind, name))
 
     def create(self, one: Object) -> Object:
-        return self._json("POST", self._path(one["kind"]), one, parameters=_STRICT)
+        return self._json("POST", self.path(one["kind"]), one, parameters=_STRICT)
 
     def dry_run(self, one: Object) -> None:
         """Have an object judged as if it were created: its schema, quotas, policies, webhooks. Raises Refused."""
-        self._json("POST", self._path(one["kind"]), one, parameters={**_STRICT, "dryRun": "All"})
+        self._json("POST", self.path(one["kind"]), one, parameters={**_STRICT, "dryRun": "All"})
 
     def merge(self, kind: str, name: str, patch: Object) -> Object:
         """Change an object by a JSON merge patch."""
-        return self._json("PATCH", self._path(kind, name), patch, "application/merge-patch+json", _STRICT)
+        return self._json("PATCH", self.path(kind, name), patch, "application/merge-patch+json", _STRICT)
 
     def merge_status(self, kind: str, name: str, status: Object) -> None:
         """Change the status of an object by a JSON merge patch."""
-        self._json("PATCH", self._path(kind, name) + "/status", {"status": status}, "application/merge-patch+json")
+        self._json("PATCH", self.path(kind, name) + "/status", {"status": status}, "application/merge-patch+json")
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object and, before it is gone, all that it owns. One that is not there is fine."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         with contextlib.suppress(Gone):
-            self._json("DELETE", self._path(kind, name), options)
+            self._json("DELETE", self.path(kind, name), options)
 
     def list(self, kind: str, **selectors: str) -> list[Object]:
         """All objects of a kind; selectors are `labelSelector` and `fieldSelector`."""
-        found: list[Object] = []
+        return self.listed(kind, **selectors)[0]
+
+    def listed(self, kind: str, **selectors: str) -> tuple[builtins.list[Object], str | None]:
+        """The same, and the version from which a watch reports what changes."""
+        found: builtins.list[Object] = []
         parameters: dict[str, str] = {**selectors, "limit": str(_PAGE)}
         while True:
             try:
-                page = self._json("GET", self._path(kind), parameters=parameters)
+                page = self._json("GET", self.path(kind), parameters=parameters)
             except Refused as error:
                 if error.code != 410 or "continue" not in parameters:
                     raise
@@ -126,7 +138,7 @@ class Api:
             found += page.get("items", [])
             more = page.get("metadata", {}).get("continue")
             if not more:
-                return found
+                return found, page.get("metadata", {}).get("resourceVersion")
             parameters["continue"] = more
 
     def may(self, verb: str, resource: str, group: str = "", subresource: str = "") -> bool:
@@ -146,7 +158,7 @@ class Api:
         """Whether objects can be created in the namespace, as far as that depends on the namespace alone."""
         probe = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "jobsdk-check"}}
         try:  # rights and lists are the same in one that is not there
-            self._json("POST", self._path("ConfigMap"), probe, parameters={"dryRun": "All"})
+            self._json("POST", self.path("ConfigMap"), probe, parameters={"dryRun": "All"})
         except Gone:
             return False
         except Refused as error:
@@ -157,7 +169,7 @@ class Api:
     def version(self) -> str:
         return str(self._json("GET", "version").get("gitVersion", "?"))
 
-    def log(self, pod: str, container: str, since: str | None) -> Iterator[tuple[str, bytes]]:
+    def log(self, pod: str, container: str, since: str | None) -> Iterator[bytes]:
         """The lines of a container's log from the second `since` on, each with its time and without its end.
 
         A last line that is not whole is left out.
@@ -165,20 +177,27 @@ class Api:
         parameters = {"container": container, "timestamps": "true", **({"sinceTime": since} if since else {})}
         rest = b""
         try:
-            with self._stream(self._path("Pod", pod) + "/log", parameters) as answer:
+            with self._stream(self.path("Pod", pod) + "/log", parameters) as answer:
                 for data in answer.iter_bytes():
                     *lines, rest = (rest + data).split(b"\n")
-                    for line in lines:
-                        time, _, text = line.partition(b" ")
-                        yield time.decode("ascii", "replace"), text
-        except self._error as error:
-            raise self._unreachable(error) from None
+                    yield from lines
+        except self.errors as error:
+            raise self.unreachable(error) from None
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    def asynchronous(self) -> httpx2.AsyncClient:
+        """A client for many answers at the same time that may go on for hours."""
+        import httpx2
+        from lightkube.config.client_adapter import ConnectionParams
 
-    def _path(self, kind: str, name: str = "") -> str:
+        timeout = httpx2.Timeout(_TIMEOUT_S, read=None, pool=None)
+        parameters = ConnectionParams(timeout=timeout).httpx_params(self._config)
+        return httpx2.AsyncClient(**parameters, limits=httpx2.Limits(max_connections=None))
+
+    def path(self, kind: str, name: str = "") -> str:
         base, plural = KINDS[kind]
         return f"{base}/namespaces/{self.place.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    # -- inside ----------------------------------------------------------------------------------------------------
 
     def _json(
         self,
@@ -195,9 +214,9 @@ class Api:
             answer = self._client.request(
                 method, path, params=parameters, content=content, headers={"Content-Type": form} if body else None
             )
-        except self._error as error:
-            raise self._unreachable(error) from None
-        self._judge(answer.status_code, answer.content, f"{method} {path}")
+        except self.errors as error:
+            raise self.unreachable(error) from None
+        self.judge(answer.status_code, answer.content, f"{method} {path}")
         try:
             found = json.loads(answer.content or b"{}")
         except ValueError:
@@ -210,15 +229,15 @@ class Api:
     def _stream(self, path: str, parameters: Mapping[str, str]) -> Iterator[httpx2.Response]:
         with self._client.stream("GET", path, params=parameters) as answer:
             if answer.status_code >= 400:
-                self._judge(answer.status_code, answer.read(), f"GET {path}")
+                self.judge(answer.status_code, answer.read(), f"GET {path}")
             yield answer
 
-    def _unreachable(self, error: Exception) -> ComputeError:
+    def unreachable(self, error: Exception) -> ComputeError:
         where = f"the Kubernetes API at {self.server}"
         fix = "see that `kubectl get pods` works here: the network, a VPN, the kubeconfig's context"
         return ComputeError(f"{where} cannot be reached: {str(error) or type(error).__name__}. Fix: {fix}")
 
-    def _judge(self, code: int, content: bytes, what: str) -> None:
+    def judge(self, code: int, content: bytes, what: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         """Raise for an answer that is an error."""
         import json
 
@@ -238,7 +257,9 @@ class Api:
         }.get(code, "")
         fix = f". Fix: {fix}" if fix else ""
         kind = Gone if code == 404 else Refused
-        raise kind(f"the Kubernetes API answers {code}: {words}{fix}", code, reason, words)
+        after = headers.get("Retry-After", "")
+        retry_after = min(_RETRY_S, float(after)) if after.isdigit() else 0.0
+        raise kind(f"the Kubernetes API answers {code}: {words}{fix}", code, reason, words, retry_after)
 
 
 class Gone(Refused):

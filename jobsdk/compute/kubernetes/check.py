@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobsdk.compute.base import Check
@@ -44,19 +44,33 @@ def run(settings: Mapping[str, Any]) -> list[Check]:
             return [*found, Check(namespace, False, "there is no such namespace", fix)]
     except ComputeError as error:
         return [*found, Check.failed(namespace, error)]
-    return [*found, _rights(api, settings), _admission(api, settings), _replacing(api)]
+    return [*found, _rights(api, settings), _admission(api, settings), _following(api, settings), _replacing(api)]
 
 
 def _rights(api: Api, settings: Mapping[str, Any]) -> Check:
+    missing = _missing(api, settings, _RIGHTS)
+    fix = "have an administrator grant the role in docs/kubernetes.md" if missing else ""
+    said = f"may not {', '.join(missing)}" if missing else "all that is needed"
+    return Check(f"rights in namespace {api.place.namespace}", not missing, said, fix)
+
+
+def _missing(api: Api, settings: Mapping[str, Any], rights: Iterable[tuple[str, str, str, str]]) -> list[str]:
+    """The rights that this user does not have, in words."""
     missing = []
-    for verb, resource, group, sub in _RIGHTS:
+    for verb, resource, group, sub in rights:
         if resource == "jobs" and settings.get("jobset"):
             resource, group = "jobsets", "jobset.x-k8s.io"
         if not api.may(verb, resource, group, sub):
             missing.append(f"{verb} {resource}{'/' + sub if sub else ''}")
-    fix = "have an administrator grant the role in docs/kubernetes.md" if missing else ""
-    said = f"may not {', '.join(missing)}" if missing else "all that is needed"
-    return Check(f"rights in namespace {api.place.namespace}", not missing, said, fix)
+    return missing
+
+
+def _following(api: Api, settings: Mapping[str, Any]) -> Check:
+    """How a run is followed."""
+    missing = _missing(api, settings, (("watch", "jobs", "batch", ""), ("watch", "pods", "", "")))
+    if missing:
+        return Check("following", True, f"without the right to {' and '.join(missing)} jobsdk asks every few seconds")
+    return Check("following", True, "changes of a run come by watch")
 
 
 def _admission(api: Api, settings: Mapping[str, Any]) -> Check:

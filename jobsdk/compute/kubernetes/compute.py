@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jobsdk.job.machines import Machine
     from jobsdk.job.workers import Layout, NodeCapacity
     from jobsdk.planning.placement import Placement
+    from jobsdk.runs.logs import View
 
 _SUPPORTED = (("resources", "shm_size"), ("resources", "properties", "kubernetes"))
 
@@ -166,11 +167,32 @@ class KubernetesCompute(Compute):
         if not where:
             raise ComputeError(f"run {run.name} was not submitted to the end")
         with contextlib.suppress(ComputeError):
-            self.refresh(run)  # the pods' logs go with them
+            self._look(run, None)  # the pods' logs go with them
         run.append_event("cancel_requested", by=by)
         self._api(where).delete(where["kind"], where["name"])
 
     def refresh(self, run: RunFolder) -> None:
+        self._look(run, ())
+
+    def read(self, run: RunFolder, view: View | None) -> None:
+        from jobsdk.compute.kubernetes.logs import nodes_of
+
+        self._look(run, nodes_of(run, view))
+
+    @contextlib.contextmanager
+    def following(self, run: RunFolder, view: View | None) -> Iterator[Callable[[], None]]:
+        from jobsdk.compute.kubernetes.following import Following
+        from jobsdk.compute.kubernetes.logs import nodes_of
+
+        where = _where(run)
+        if not where or run.recorded_state().is_terminal:
+            yield lambda: None
+            return
+        with Following(lambda: self._api(where), run, where, nodes_of(run, view), self.pace) as following:
+            yield following.check
+
+    def _look(self, run: RunFolder, nodes: Collection[int] | None) -> None:
+        """Bring the run's folder up to date, with the logs of nodes: see `Look`."""
         where = _where(run)
         if not where or run.recorded_state().is_terminal:
             return
@@ -178,7 +200,7 @@ class KubernetesCompute(Compute):
 
         with locked(run.path / "refresh.lock"):
             if not run.recorded_state().is_terminal:
-                Look(self._api(where), run, where).take()
+                Look(self._api(where), run, where, nodes).take()
 
     def _api(self, place: Mapping[str, Any]) -> Api:
         """The connection to the context and namespace of a spec, or of a run."""

@@ -2,128 +2,130 @@
 
 from __future__ import annotations
 
-import datetime
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobsdk.compute.ends import EngineEnd, finish
-from jobsdk.compute.kubernetes import admission, lost
+from jobsdk.compute.kubernetes import admission, logs, lost
 from jobsdk.compute.kubernetes.api import Api, Gone, Object, Refused
-from jobsdk.compute.kubernetes.objects import CONTAINER, LABEL
+from jobsdk.compute.kubernetes.logs import Log
+from jobsdk.compute.kubernetes.objects import LABEL
+from jobsdk.compute.kubernetes.pods import HOPELESS, STUCK, Pod
 from jobsdk.compute.shipping.relayed import Mirror
 from jobsdk.errors import ComputeError
 from jobsdk.runs.folder import RunFolder
+from jobsdk.runs.silence import SEEN
 
 _STATE = "kubernetes-state.json"
-_INDEX = "batch.kubernetes.io/job-completion-index"
 _ASKED = 4  # waiting pods whose events are read in one look
-_AT_ONCE = 8  # logs that are read at the same time
-_ENOUGH = 16 << 20  # bytes of a log in one look
 _PATIENCE_S = 15.0  # seconds that the last lines of other nodes are waited for, after node 0 has said that all is over
 _IMAGE_PATIENCE_S = 300.0  # seconds in which an image may turn up
-#: Why a container that waits will not start by itself.
-_HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
-_STUCK = (*_HOPELESS, "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError")
-
-
-class Pod:
-    """What of a pod's state counts."""
-
-    def __init__(self, one: Object) -> None:
-        metadata, status = one["metadata"], one.get("status", {})
-        self.name: str = metadata["name"]
-        index = metadata.get("annotations", {}).get(_INDEX, metadata.get("labels", {}).get(_INDEX, "0"))
-        self.node = int(index)
-        self.created: str = metadata.get("creationTimestamp") or ""
-        self.machine: str | None = one.get("spec", {}).get("nodeName")
-        self.status: Object = status
-        containers = [
-            state for state in status.get("containerStatuses") or () if state.get("name", CONTAINER) == CONTAINER
-        ]
-        self.container: Object = containers[0].get("state", {}) if containers else {}
-        own: Object = next(iter(one.get("spec", {}).get("containers", ())), {})
-        self.memory: str | None = own.get("resources", {}).get("limits", {}).get("memory")
-
-    @property
-    def has_log(self) -> bool:
-        return "running" in self.container or "terminated" in self.container
-
-    @property
-    def is_over(self) -> bool:
-        return "terminated" in self.container or self.status.get("phase") in ("Succeeded", "Failed")
-
-    def condition(self, kind: str, value: str) -> Object | None:
-        """Its condition of that type, if it has that value."""
-        found = (one for one in self.status.get("conditions") or () if one["type"] == kind and one["status"] == value)
-        return next(found, None)
-
-    def waits_for(self) -> tuple[str, str] | None:
-        """(reason, words) of a pod that does not run yet and says why."""
-        waiting = self.container.get("waiting") or {}
-        reason = waiting.get("reason", "")
-        if reason in _STUCK:
-            return reason, f"{reason}: {waiting.get('message') or 'no reason is given'}"
-        unscheduled = self.condition("PodScheduled", "False")
-        if unscheduled is not None:
-            return "Unschedulable", str(unscheduled.get("message") or unscheduled.get("reason"))
-        return None
-
-    def end(self, words: str) -> EngineEnd | None:
-        """How it ended, where that was no doing of the job's own; `words` are its last ones."""
-        who = f"node {self.node} (pod {self.name})"
-        ended = self.container.get("terminated") or {}
-        if ended.get("reason") == "OOMKilled":
-            limit = f" of {self.memory}" if self.memory else ""
-            return EngineEnd.out_of_memory(f"{who} was killed: it used more memory than its limit{limit}")
-        reason, message = self.status.get("reason"), self.status.get("message") or ""
-        if reason == "DeadlineExceeded":
-            return EngineEnd.timed_out(f"{who} was ended by its activeDeadlineSeconds")
-        taken = self.condition("DisruptionTarget", "True")
-        if reason in ("Evicted", "Preempting") or taken is not None:
-            why = message or (taken or {}).get("message") or (taken or {}).get("reason") or reason
-            return EngineEnd.preempted(f"{who} was taken away: {why}")
-        if reason in ("NodeLost", "NodeShutdown", "Terminated", "UnexpectedAdmissionError"):
-            return EngineEnd.lost(f"{who} was lost: {message or reason}")
-        code = ended.get("exitCode", 0)
-        if code:
-            why = ended.get("message") or (ended.get("reason") if ended.get("reason") != "Error" else None)
-            said = ": ".join(text for text in (why, words) if text)
-            text = f"the container of {who} ended with code {code}{': ' + said if said else ''}"
-            return EngineEnd.failed(text, exit_code=int(code))
-        return None
 
 
 class Look:
-    """`take` brings the folder of a run here up to date. Raises ComputeError where the cluster cannot be asked."""
+    """Brings the folder of a run here up to date. Who makes one holds the run's lock until it is done.
 
-    def __init__(self, api: Api, run: RunFolder, where: Mapping[str, Any]) -> None:
+    Node 0's log is always read: its events say how the run is. `nodes`: whose logs are read besides while the run goes
+    on; at its end all are. None: all. Raises ComputeError where the cluster cannot be asked.
+    """
+
+    def __init__(self, api: Api, run: RunFolder, where: Mapping[str, Any], nodes: Collection[int] | None = ()) -> None:
         self._api = api
         self._run = run
         self._kind, self._name = where["kind"], where["name"]
+        self._nodes = nodes
         self._mirror = Mirror(run)
-        self._state: dict[str, Any] = {"pods": {}, "told": [], **run.read_json(_STATE)}
+        self._state: dict[str, Any] = {"pods": {}, "told": [], "strays": {}, **run.read_json(_STATE)}
+        self._mirror.strays.update({int(node): lines for node, lines in self._state["strays"].items()})
+        self._told = set(self._state["told"])
+        self._is_ended = False
         self._before = repr(self._state)
 
-    def take(self) -> None:
+    def take(self) -> bool:
+        """Ask for the objects and the new lines. Whether the run's end has been written down."""
         try:
             job: Object | None = self._api.get(self._kind, self._name)
         except Gone:
             job = None
-        pods = sorted(
-            map(Pod, self._api.list("Pod", labelSelector=f"{LABEL}={self._name}")), key=lambda pod: pod.created
-        )
+        pods = _by_age(map(Pod, self._api.list("Pod", labelSelector=f"{LABEL}={self._name}")))
+        self._know(pods)
+        return self.see(job, pods, self._asked([pod for pod in pods if self.is_wanted(pod)]))
+
+    def see(self, job: Object | None, pods: Iterable[Pod], new: Iterable[tuple[str, Log]]) -> bool:
+        """Take in the objects as they are and new pieces of logs. Whether the run's end has been written down."""
+        pods = _by_age(pods)
+        self._know(pods)
         self._tell_places(job, pods)
         self._tell_refusals(job, pods)
-        self._read_logs(pods)
+        self._read(pods, new)
         is_over = self._mirror.tell()
-        if not is_over and job is not None:
+        if is_over or job is None or _has_ended(job) or (pods and all(pod.is_over for pod in _latest(pods).values())):
+            self._read(pods, self._asked(pods))
+            is_over = self._mirror.tell()
+        elif job is not None:
             self._replace_lost(pods)
+        self._keep()
+        self._judge(job, pods, is_over)
+        return self._is_ended
+
+    def take_in(self, new: Iterable[tuple[str, Log]]) -> bool:
+        """Take in new pieces of logs alone. Whether node 0 says that the run is over."""
+        self._read((), new)
+        is_over = self._mirror.tell()
+        self._keep()
+        return is_over
+
+    def unread(self, pods: Iterable[Pod]) -> dict[str, str | None]:
+        """The wanted logs that may have more to say, each with the second of its last line."""
+        known = self._state["pods"]
+        wanted = [pod for pod in pods if pod.name in known and pod.has_log and self.is_wanted(pod)]
+        return {pod.name: known[pod.name]["since"] for pod in wanted if not known[pod.name]["whole"]}
+
+    def tell_lost_log(self, job: Object | None, pod: Pod) -> None:
+        """A pod was deleted while its log was read."""
+        if job is not None and "deletionTimestamp" not in job["metadata"]:
+            who = f"node {pod.node} (pod {pod.name})"
+            self._tell("warning", message=f"the pod of {who} was deleted: its last lines may be missing")
+            self._keep()
+
+    def _read(self, pods: Iterable[Pod], new: Iterable[tuple[str, Log]]) -> None:
+        """Take in new pieces of the logs of known pods."""
+        known, by_name = self._state["pods"], {pod.name: pod for pod in pods}
+        for name, log in new:
+            mine, pod = known[name], by_name.get(name)
+            for line in log.lines:
+                self._mirror.take(mine["node"], line, mine["life"])
+            mine["since"] = log.until or mine["since"]
+            mine["whole"] = log.is_whole and (pod is None or pod.is_over)
+
+    def is_wanted(self, pod: Pod) -> bool:
+        """Whether the pod's log is read while the run goes on."""
+        return self._nodes is None or pod.node == 0 or pod.node in self._nodes
+
+    def _know(self, pods: Iterable[Pod]) -> None:
+        known: dict[str, dict[str, Any]] = self._state["pods"]
+        lives = Counter(one["node"] for one in known.values())
+        for pod in pods:
+            if pod.name not in known:
+                known[pod.name] = {"node": pod.node, "life": lives[pod.node], "since": None, "whole": False}
+                lives[pod.node] += 1
+
+    def _asked(self, pods: Iterable[Pod]) -> Iterator[tuple[str, Log]]:
+        """What is new in the logs of pods."""
+        known = self._state["pods"]
+        names = [pod.name for pod in pods if pod.has_log and not known[pod.name]["whole"]]
+        return zip(names, logs.read_all(self._api, [(name, known[name]["since"]) for name in names]), strict=True)
+
+    def _keep(self) -> None:
+        nodes = None if self._nodes is None else sorted({0, *self._nodes})
+        if self._run.read_json(SEEN).get("nodes", ()) != nodes:
+            self._run.write_json(SEEN, {"nodes": nodes})
+        self._state["strays"] = {str(node): lines for node, lines in self._mirror.strays.items()}
         if repr(self._state) != self._before:
             self._run.write_json(_STATE, self._state)
-        self._judge(job, pods, is_over)
 
     # -- what only the cluster knows ---------------------------------------------------------------------------------
 
@@ -176,48 +178,16 @@ class Look:
     def _tell(self, event: str, **facts: Any) -> None:
         """Note an event, unless it was noted before."""
         key = repr((event, sorted(facts.items())))
-        if key not in self._state["told"]:
+        if key not in self._told:
+            self._told.add(key)
             self._state["told"].append(key)
             self._run.append_event(event, **facts)
-
-    # -- logs --------------------------------------------------------------------------------------------------------
-
-    def _read_logs(self, pods: list[Pod]) -> None:
-        known: dict[str, dict[str, Any]] = self._state["pods"]
-        for pod in pods:
-            if pod.name not in known:
-                life = sum(one["node"] == pod.node for one in known.values())
-                known[pod.name] = {"node": pod.node, "life": life, "since": None, "whole": False}
-        wanted = [pod for pod in pods if pod.has_log and not known[pod.name]["whole"]]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for pod, log in zip(
-                wanted, pool.map(lambda pod: self._log(pod, known[pod.name]["since"]), wanted), strict=True
-            ):
-                mine = known[pod.name]
-                for line in log.lines:
-                    self._mirror.take(pod.node, line, mine["life"])
-                mine["since"] = log.until or mine["since"]
-                mine["whole"] = log.is_whole and pod.is_over
-
-    def _log(self, pod: Pod, since: str | None) -> Log:
-        lines: list[bytes] = []
-        size, until = 0, None
-        try:
-            for moment, line in self._api.log(pod.name, CONTAINER, since):
-                lines.append(line)
-                size += len(line)
-                until = _second(moment) or until
-                if size > _ENOUGH and until != since:
-                    return Log(lines, until, False)
-        except ComputeError:  # the rest will come with the next look
-            return Log(lines, until, False)
-        return Log(lines, until, True)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _judge(self, job: Object | None, pods: list[Pod], is_over: bool) -> None:
         known = self._state["pods"]
-        latest = {pod.node: pod for pod in pods}
+        latest = _latest(pods)
         is_read = all(known[pod.name]["whole"] or (pod.is_over and not pod.has_log) for pod in latest.values())
         if is_over:
             if is_read or self._has_waited("over", _PATIENCE_S):
@@ -242,11 +212,11 @@ class Look:
     def _give_up_on(self, pods: Mapping[int, Pod]) -> None:
         """A pod whose container cannot be started holds all others up."""
         stuck = [(pod, pod.waits_for()) for pod in pods.values() if not pod.has_log]
-        bad = [(pod, why) for pod, why in stuck if why is not None and why[0] in _STUCK]
+        bad = [(pod, why) for pod, why in stuck if why is not None and why[0] in STUCK]
         if not bad:
             self._state.pop("stuck", None)
             return
-        hopeless = [one for one in bad if one[1][0] in _HOPELESS]
+        hopeless = [one for one in bad if one[1][0] in HOPELESS]
         if hopeless or self._has_waited("stuck", _IMAGE_PATIENCE_S):
             pod, why = (hopeless or bad)[0]
             self._api.delete(self._kind, self._name)
@@ -287,31 +257,20 @@ class Look:
 
     def _end(self, end: EngineEnd | None, report: Mapping[str, Any] = MappingProxyType({})) -> None:
         finish(self._run, end, report)
+        self._is_ended = True
         try:
             self._api.delete("Secret", self._name)
         except ComputeError:
             pass  # it goes with the Job
 
 
-class Log(NamedTuple):
-    """What was read of a container's log. `until` is the second of its last line."""
-
-    lines: list[bytes]
-    until: str | None
-    is_whole: bool  # whether there was no more at that time
+def _by_age(pods: Iterable[Pod]) -> list[Pod]:
+    return sorted(pods, key=lambda pod: pod.created)
 
 
-def _second(moment: str) -> str | None:
-    """The second of a time as logs have it (RFC 3339, with nanoseconds, in UTC or not); None for what is none."""
-    try:
-        date = datetime.datetime.fromisoformat(f"{moment[:19]}+00:00")
-    except ValueError:
-        return None
-    zone = moment[19:].lstrip(".0123456789")
-    if zone not in ("Z", ""):
-        sign, hours, minutes = zone[0], int(zone[1:3]), int(zone[4:6])
-        date -= (1 if sign == "+" else -1) * datetime.timedelta(hours=hours, minutes=minutes)
-    return date.strftime("%Y-%m-%dT%H:%M:%SZ")
+def _latest(pods: Iterable[Pod]) -> dict[int, Pod]:
+    """The last pod of each node."""
+    return {pod.node: pod for pod in pods}
 
 
 def _has_ended(job: Object) -> bool:

@@ -72,7 +72,7 @@ class Pods:
         content.update(ranks=[], cause=cause or None)
         self.writes(0, stdout_relay.REPORT, json.dumps(content).encode() + b"\n")
         ended = {"t": 5.0, "event": "ended", "status": status, "exit_code": code, "message": "it has ended"}
-        self.writes(0, stdout_relay.EVENTS, json.dumps(ended).encode() + b"\n")
+        self.event(ended)
 
 
 def objects(server: ApiServer) -> set[tuple[str, str]]:

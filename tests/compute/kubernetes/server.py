@@ -6,11 +6,13 @@ Objects are checked as the server's field validation `Strict` does, by the publi
 from __future__ import annotations
 
 import bisect
+import contextlib
 import copy
 import datetime
 import functools
 import json
 import re
+import socket
 import threading
 import time
 import uuid
@@ -179,22 +181,41 @@ class ApiServer:
         self.logs: Callable[[str], bytes | None] = lambda pod: None  # in the form of CRI; None: not started
         self.log_written = LogNews()
         self._epoch = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.token = self.TOKEN
+        self.bookmarks: list[int] = []  # the versions that were sent in them
+        self.connections: set[socket.socket] = set()
+        self._listen(0)
+
+    def _listen(self, port: int) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
+        self._port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> ApiServer:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Close all connections, and take no new ones."""
         self.hang_up()
         self._server.shutdown()
         self._server.server_close()
+        for connection in list(self.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def start(self) -> None:
+        """Listen again after `stop`, at the same address."""
+        self._listen(self._port)
+        self._thread.start()
 
     def hang_up(self) -> None:
         """End all answers that go on, as a server that is stopped does."""
@@ -226,7 +247,7 @@ class ApiServer:
                 if not fault.code:
                     raise ConnectionAbortedError
                 raise Failure(fault.code, fault.reason, f"a fault of the test: {fault.reason}")
-        if token != f"Bearer {self.TOKEN}":
+        if token != f"Bearer {self.token}":
             raise Failure(401, "Unauthorized", "Unauthorized")
         url = urlsplit(target)
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
@@ -306,6 +327,7 @@ class ApiServer:
                     pieces += [_line(what, change.one)] if what else []
             if time.monotonic() >= bookmarked + self.bookmark_s and query.get("allowWatchBookmarks") == "true":
                 bookmarked = time.monotonic()
+                self.bookmarks.append(revision)
                 pieces.append(_line("BOOKMARK", {"kind": kind, "metadata": {"resourceVersion": str(revision)}}))
             if pieces:
                 yield b"".join(pieces)
@@ -393,6 +415,14 @@ def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            server.connections.add(self.connection)
+
+        def finish(self) -> None:
+            server.connections.discard(self.connection)
+            super().finish()
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -136,7 +136,7 @@ def test_compute_check_tries_a_pod(server: ApiServer, configure: Configure) -> N
     configure(server)
 
     def tried() -> tuple[bool, str, str]:
-        *_, check, _ = computes.resolve("cluster").check()
+        *_, check, _, _ = computes.resolve("cluster").check()
         assert check.what == "admission"
         return check.is_well, check.found, check.fix
 

@@ -16,6 +16,7 @@ import pytest
 from jobsdk import JobFailed, MLClient, Output, PyTorchDistribution, command
 from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes.api import Api, connect
+from jobsdk.runs.logs import View
 from tests.bootstrap.runs import wait_for
 from tests.compute import collectives
 from tests.compute.kubernetes.cluster import Cluster
@@ -89,7 +90,8 @@ def test_the_first_that_fails_gives_card_and_code() -> None:
 def test_cancel_ends_the_pods() -> None:
     run = submit("echo begun; exec sleep 600")
     file = run.folder.logs / "node-1/rank-3.log"
-    wait_for(lambda: run.status == "Running" and file.exists() and file.read_text() == "begun\n", 200)
+    with run.target.following(run.folder, View()):
+        wait_for(lambda: file.exists() and file.read_text() == "begun\n", 200)
     run.cancel()
     run.wait(200)
     assert (run.status, run.exit_code, run.report["cause"]) == ("Canceled", 130, None)

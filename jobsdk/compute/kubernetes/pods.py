@@ -1,0 +1,79 @@
+"""What a pod's state says: whether it runs, what it waits for, how it ended."""
+
+from __future__ import annotations
+
+from jobsdk.compute.ends import EngineEnd
+from jobsdk.compute.kubernetes.api import Object
+from jobsdk.compute.kubernetes.objects import CONTAINER
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
+#: Why a container that waits will not start by itself.
+HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
+STUCK = (*HOPELESS, "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError")
+
+
+class Pod:
+    """What of a pod's state counts."""
+
+    def __init__(self, one: Object) -> None:
+        metadata, status = one["metadata"], one.get("status", {})
+        self.name: str = metadata["name"]
+        index = metadata.get("annotations", {}).get(_INDEX, metadata.get("labels", {}).get(_INDEX, "0"))
+        self.node = int(index)
+        self.created: str = metadata.get("creationTimestamp") or ""
+        self.machine: str | None = one.get("spec", {}).get("nodeName")
+        self.status: Object = status
+        containers = [
+            state for state in status.get("containerStatuses") or () if state.get("name", CONTAINER) == CONTAINER
+        ]
+        self.container: Object = containers[0].get("state", {}) if containers else {}
+        own: Object = next(iter(one.get("spec", {}).get("containers", ())), {})
+        self.memory: str | None = own.get("resources", {}).get("limits", {}).get("memory")
+
+    @property
+    def has_log(self) -> bool:
+        return "running" in self.container or "terminated" in self.container
+
+    @property
+    def is_over(self) -> bool:
+        return "terminated" in self.container or self.status.get("phase") in ("Succeeded", "Failed")
+
+    def condition(self, kind: str, value: str) -> Object | None:
+        """Its condition of that type, if it has that value."""
+        found = (one for one in self.status.get("conditions") or () if one["type"] == kind and one["status"] == value)
+        return next(found, None)
+
+    def waits_for(self) -> tuple[str, str] | None:
+        """(reason, words) of a pod that does not run yet and says why."""
+        waiting = self.container.get("waiting") or {}
+        reason = waiting.get("reason", "")
+        if reason in STUCK:
+            return reason, f"{reason}: {waiting.get('message') or 'no reason is given'}"
+        unscheduled = self.condition("PodScheduled", "False")
+        if unscheduled is not None:
+            return "Unschedulable", str(unscheduled.get("message") or unscheduled.get("reason"))
+        return None
+
+    def end(self, words: str) -> EngineEnd | None:
+        """How it ended, where that was no doing of the job's own; `words` are its last ones."""
+        who = f"node {self.node} (pod {self.name})"
+        ended = self.container.get("terminated") or {}
+        if ended.get("reason") == "OOMKilled":
+            limit = f" of {self.memory}" if self.memory else ""
+            return EngineEnd.out_of_memory(f"{who} was killed: it used more memory than its limit{limit}")
+        reason, message = self.status.get("reason"), self.status.get("message") or ""
+        if reason == "DeadlineExceeded":
+            return EngineEnd.timed_out(f"{who} was ended by its activeDeadlineSeconds")
+        taken = self.condition("DisruptionTarget", "True")
+        if reason in ("Evicted", "Preempting") or taken is not None:
+            why = message or (taken or {}).get("message") or (taken or {}).get("reason") or reason
+            return EngineEnd.preempted(f"{who} was taken away: {why}")
+        if reason in ("NodeLost", "NodeShutdown", "Terminated", "UnexpectedAdmissionError"):
+            return EngineEnd.lost(f"{who} was lost: {message or reason}")
+        code = ended.get("exitCode", 0)
+        if code:
+            why = ended.get("message") or (ended.get("reason") if ended.get("reason") != "Error" else None)
+            said = ": ".join(text for text in (why, words) if text)
+            text = f"the container of {who} ended with code {code}{': ' + said if said else ''}"
+            return EngineEnd.failed(text, exit_code=int(code))
+        return None
