@@ -38,7 +38,7 @@ _TIMEOUT_S = 10.0  # seconds
 _RETRY_S = 60.0  # seconds that a server may ask to wait at most
 _PAGE = 500  # objects in one answer
 _STRICT = {"fieldValidation": "Strict"}  # unless asked so, the server drops fields that it does not know
-_IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # in a pod
 
 
 class Refused(ComputeError):
@@ -90,7 +90,7 @@ class Api:
             yaml.YAMLError,
         ) as error:
             words = " ".join(str(error).split())
-            fix = "set KUBECONFIG, or the compute's context; `kubectl config get-contexts` shows what there is"
+            fix = "set KUBECONFIG, or the compute's context; in a pod, mount its ServiceAccount's token"
             raise ComputeError(f"there is no usable Kubernetes configuration: {words}. Fix: {fix}") from None
         self.server = str(config.cluster.server)
         self.place = KubeTarget(None if config.fname is None else config.context_name, namespace or config.namespace)
@@ -289,8 +289,8 @@ def _configuration(context: str | None) -> Any:
     file = _file()
     if os.pathsep in file and not os.path.exists(file):
         raise ValueError("KUBECONFIG names several files, of which `kubectl config view --flatten` makes one")
-    if context is None and not os.path.exists(file) and _IN_CLUSTER.exists():
-        return KubeConfig.from_service_account().get()
+    if context is None and not os.path.exists(file) and (_SERVICE_ACCOUNT / "token").exists():
+        return KubeConfig.from_service_account(_SERVICE_ACCOUNT).get()  # reads the token again once it has expired
     config = KubeConfig.from_file(file).get(context)
     assert config is not None
     plugin = config.user.exec if config.user else None

@@ -13,6 +13,7 @@ import functools
 import json
 import re
 import socket
+import ssl
 import threading
 import time
 import uuid
@@ -168,7 +169,8 @@ class ApiServer:
 
     TOKEN = "a-token-of-the-tests"
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.store = Store()
         self.faults: list[Fault] = []
         self.requests: list[str] = []  # "METHOD /path?query", as they came
@@ -189,12 +191,14 @@ class ApiServer:
     def _listen(self, port: int) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         self._port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     def __enter__(self) -> ApiServer:
         self._thread.start()
