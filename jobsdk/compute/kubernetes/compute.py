@@ -13,6 +13,7 @@ from jobsdk.bootstrap.spec import plan_file
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
 from jobsdk.compute.kubernetes import objects as made
+from jobsdk.compute.kubernetes import placing
 from jobsdk.compute.kubernetes import scaling as kubernetes_scaling
 from jobsdk.compute.kubernetes import settings as kubernetes_settings
 from jobsdk.compute.settings import meanings
@@ -62,6 +63,7 @@ class KubernetesCompute(Compute):
             *self._judge_data(plan),
             *job_rules.ignored_fields(self.name, job, _SUPPORTED),
             *self._judge_scaling(job, at.layout),
+            *placing.findings(self.name, at.settings, plan["nodes"]),
         ]
 
     def compile(

@@ -13,6 +13,7 @@ from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.detect import kubernetes
 from jobsdk.bootstrap.spec import plan_file, ranks
 from jobsdk.bootstrap.spec import variables as variables_
+from jobsdk.compute.kubernetes import placing
 from jobsdk.compute.kubernetes.settings import text as as_text
 from jobsdk.compute.shipping import parcel
 
@@ -168,8 +169,8 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
             priorityClassName=settings.get("priority_class"),
             serviceAccountName=settings.get("service_account"),
             imagePullSecrets=[{"name": one} for one in settings.get("image_pull_secrets", [])],
-            affinity=_affinity(settings, name),
         ),
+        **placing.rules(settings, {LABEL: name}, plan["nodes"]),
     }
     if plan["timeout_s"]:
         # Of each pod, not of the Job: the time that the Job waits for machines does not count.
@@ -295,19 +296,6 @@ def quantity(size: Any) -> str:
     if found is None:
         return str(size)
     return found[1] + {"b": "", "k": "Ki", "m": "Mi", "g": "Gi"}[found[2].lower()]
-
-
-def _affinity(settings: Settings, name: str) -> Object:
-    def near(key: str) -> list[Object]:
-        return [{"labelSelector": {"matchLabels": {LABEL: name}}, "topologyKey": key}]
-
-    found: Object = {}
-    topology = settings.get("topology")
-    if topology and not settings.get("queue") and not settings.get("jobset"):
-        found["podAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": near(topology)}
-    if settings.get("exclusive"):
-        found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": near("kubernetes.io/hostname")}
-    return found
 
 
 def _topology_of_queue(settings: Settings) -> Object:

@@ -188,6 +188,36 @@ def test_the_pod(compute: Any) -> None:
     assert apart["labelSelector"] == {"matchLabels": {made.LABEL: "able-acorn-1234567890"}}
 
 
+@pytest.mark.parametrize(("nodes", "is_large"), [(500, False), (501, True)])
+def test_a_large_job_is_placed_without_affinity_between_pods(nodes: int, is_large: bool, compute: Any) -> None:
+    compute(exclusive=True, topology="rack")
+    found = compiled(instance_count=nodes)
+    check(found.spec["objects"])
+    spec = made.pod_template(found.spec["objects"][-1])["spec"]
+    warnings = [one.message.partition(":")[0] for one in found.findings if one.path == ("resources", "instance_count")]
+    assert ("affinity" in spec) is not is_large
+    assert spec.get("topologySpreadConstraints") == (
+        [
+            {
+                "labelSelector": {"matchLabels": {made.LABEL: "able-acorn-1234567890"}},
+                "topologyKey": "kubernetes.io/hostname",
+                "maxSkew": 1,
+                "whenUnsatisfiable": "DoNotSchedule",
+            }
+        ]
+        if is_large
+        else None
+    )
+    assert warnings == (
+        [
+            "topology is not used for more than 500 nodes",
+            "exclusive spreads more than 500 nodes evenly",
+        ]
+        if is_large
+        else []
+    )
+
+
 def test_what_the_job_says_goes_before_what_the_compute_says(compute: Any) -> None:
     compute(memory="64Gi", shm_size="1Gi", node_selector={"pool": "gpu"})
     own = {"kubernetes": {"memory": "128Gi", "gpu_resource": "nvidia.com/mig-1g.10gb"}}
