@@ -175,6 +175,8 @@ class ApiServer:
         self.faults: list[Fault] = []
         self.requests: list[str] = []  # "METHOD /path?query", as they came
         self.forbidden: set[str] = set()  # "verb resource"
+        self.allowed: set[str] | None = None  # "verb resource"; None: all
+        self.refused: list[str] = []  # "verb resource", as they were asked for
         self.missing: set[str] = set()  # namespaces
         self.admission: dict[str, Any] | None = None  # the recorded answer to each pod that is created
         self.page = 500  # the most objects in one answer
@@ -269,8 +271,9 @@ class ApiServer:
         verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method, "get" if name else "list")
         if method == "GET" and query.get("watch") == "true":
             verb = "watch"
-        resource = f"{plural}/{log}" if log == "status" else plural
-        if f"{verb} {resource}" in self.forbidden:
+        right = f"{verb} {plural}/{log}" if log else f"{verb} {plural}"
+        if right in self.forbidden or (self.allowed is not None and right not in self.allowed):
+            self.refused.append(right)
             text = (
                 f'{plural} is forbidden: User "tester" cannot {verb} resource "{plural}" in the namespace "{namespace}"'
             )

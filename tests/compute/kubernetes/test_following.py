@@ -249,6 +249,33 @@ def test_a_pod_that_ended_before_it_was_deleted_is_not_missed(
     assert warnings(run) == []
 
 
+def test_a_log_that_comes_slowly_holds_up_no_other(run: Run, server: ApiServer, pods: Pods) -> None:
+    slow, logs = threading.Event(), server.logs
+
+    def late(pod: str) -> bytes | None:
+        if pod == f"{NAME}-1-abcde":
+            assert slow.wait(200)
+        return logs(pod)
+
+    server.logs = late
+    with run.target.following(run.folder, View()):
+        wait_for(lambda: log_of(run, 2) == b"one\n")
+        says_again(run, pods, 2)
+        assert log_of(run, 1) == b""
+        slow.set()
+        wait_for(lambda: log_of(run, 1) == b"one\n")
+
+
+def test_the_last_words_of_a_container_are_kept_until_it_has_ended(run: Run, pods: Pods) -> None:
+    for node in range(3):
+        pods._logs[f"{NAME}-{node}-abcde"] += b"2026-01-02T03:00:00Z stderr F exec: python3: not found\n"
+        assert run.status == "Running"
+    for node in range(3):
+        pods.ends(node, 127)
+    assert run.status == "Failed"
+    assert run.report["message"].endswith("ended with code 127: exec: python3: not found")
+
+
 def test_more_logs_than_files_may_be_open_are_read_in_turn(
     run: Run, server: ApiServer, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
