@@ -40,14 +40,18 @@ def check(api: Api, job: Object) -> bool:
 
     Without the right to create pods nothing is tried, and the Job's events tell the same a moment later.
     """
-    for kind, name in _named(job):
+    for (kind, name), keys in _named(job).items():
+        where = f"in namespace {api.place.namespace}"
         try:
-            api.get(kind, name)
+            found = api.get(kind, name)
         except Gone:
-            where = f"namespace {api.place.namespace}"
-            raise ComputeError(f"the {kind} {name} does not exist in {where}. {_to_make(kind)}") from None
+            raise ComputeError(f"the {kind} {name} does not exist {where}. {_to_make(kind)}") from None
         except Refused:
             continue  # not everybody may read it
+        present = {**found.get("data", {}), **found.get("binaryData", {})}
+        for key in sorted(keys - present.keys()):
+            fix = f"Fix: add it, or correct the key in the compute's settings: it has {', '.join(present) or 'none'}"
+            raise ComputeError(f"the {kind} {name} {where} has no key {key}. {fix}")
     template = pod_template(job)
     name = f"{job['metadata']['name']}-dry-run"
     labels = template["metadata"].get("labels")
@@ -89,20 +93,26 @@ def _moment(event: Object) -> str:
     return str(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
-def _named(job: Object) -> Iterator[tuple[str, str]]:
-    """The objects that pods name and that must exist before: admission does not look at them."""
+def _named(job: Object) -> dict[tuple[str, str], set[str]]:
+    """The objects that pods name and that must exist before, each with its keys: admission does not look at them."""
     spec = pod_template(job)["spec"]
-    own = job["metadata"]["labels"][LABEL]
+    found: dict[tuple[str, str], set[str]] = {}
+
+    def take(kind: str, source: Mapping[str, Any] | None, field: str = "name") -> None:
+        if source and not source.get("optional") and source[field] != job["metadata"]["labels"][LABEL]:
+            found.setdefault((kind, source[field]), set()).update([source["key"]] if "key" in source else ())
+
     for volume in spec.get("volumes", ()):
-        for key, field, kind in (
-            ("persistentVolumeClaim", "claimName", "PersistentVolumeClaim"),
-            ("secret", "secretName", "Secret"),
-            ("configMap", "name", "ConfigMap"),
-        ):
-            source: Any = volume.get(key)
-            if source and not source.get("optional") and source[field] != own:
-                yield kind, source[field]
-    yield from (("Secret", one["name"]) for one in spec.get("imagePullSecrets", ()))
+        take("PersistentVolumeClaim", volume.get("persistentVolumeClaim"), "claimName")
+        take("Secret", volume.get("secret"), "secretName")
+        take("ConfigMap", volume.get("configMap"))
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        for source in (*container.get("envFrom", ()), *(one.get("valueFrom", {}) for one in container.get("env", ()))):
+            take("Secret", source.get("secretRef") or source.get("secretKeyRef"))
+            take("ConfigMap", source.get("configMapRef") or source.get("configMapKeyRef"))
+    for one in spec.get("imagePullSecrets", ()):
+        take("Secret", one)
+    return found
 
 
 def _to_make(kind: str) -> str:

@@ -6,14 +6,14 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.detect import kubernetes
 from jobsdk.bootstrap.spec import plan_file, ranks
 from jobsdk.bootstrap.spec import variables as variables_
-from jobsdk.compute.kubernetes import placing
+from jobsdk.compute.kubernetes import patches, placing
 from jobsdk.compute.kubernetes.settings import text as as_text
 from jobsdk.compute.shipping import parcel
 
@@ -83,7 +83,9 @@ def objects(plan: Plan, settings: Settings, *, image: str, code: str | None) -> 
         found.append(_object("v1", "Service", name, labels, spec=spec))
         pod["subdomain"] = name
     found.append(_workload(plan, settings, name, labels, template))
-    return [_patched(one, settings) for one in found]
+    found = [_patched(one, settings.get("patches", [])) for one in found]
+    _allow_escalation(pod_template(found[-1])["spec"]["containers"][0])
+    return found
 
 
 # -- the objects -------------------------------------------------------------------------------------------------------
@@ -151,6 +153,7 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         **_some(imagePullPolicy=settings.get("image_pull_policy")),
         "command": parcel.command(settings.get("python", "python3"), PARCEL_DIR, "node", RUN_DIR),
         "env": _environment(settings, name, code),
+        **_some(envFrom=[_all_keys(one) for one in settings.get("env_from", [])]),
         **_some(resources=_resources(plan, settings)),
         "volumeMounts": mounts,
         "securityContext": _container_security(settings),
@@ -220,8 +223,7 @@ def _environment(settings: Settings, name: str, code: str | None) -> list[Object
     first = f"{name}-node-0-0" if settings.get("jobset") else f"{name}-0"
     ports = ",".join(map(str, kubernetes.PORTS))
     own = {variables_.PARCEL: PARCEL_DIR, variables_.CONTROL: f"{first}.{name} {ports}", variables_.RELAY: "1"}
-    known = {**_texts(settings, "env"), **own}
-    variables: list[Object] = [{"name": key, "value": value} for key, value in known.items()]
+    variables = [_variable(str(key), value) for key, value in {**settings.get("env", {}), **own}.items()]
     if code == "inline":
         variables.append({"name": variables_.CODE, "value": f"{PARCEL_DIR}/{CODE_FILE}"})
     elif code is not None:
@@ -231,6 +233,19 @@ def _environment(settings: Settings, name: str, code: str | None) -> list[Object
         digest = {"configMapKeyRef": {"name": name, "key": CODE_HASH}}
         variables.append({"name": variables_.CODE_HASH, "valueFrom": digest})
     return variables
+
+
+def _variable(name: str, value: Any) -> Object:
+    if not isinstance(value, Mapping):
+        return {"name": name, "value": as_text(value)}
+    source, place = ("secretKeyRef", "secret") if "secret" in value else ("configMapKeyRef", "config_map")
+    return {"name": name, "valueFrom": {source: {"name": value[place], "key": value["key"]}}}
+
+
+def _all_keys(given: Mapping[str, Any]) -> Object:
+    """All keys of a Secret or a ConfigMap as variables."""
+    source, place = ("secretRef", "secret") if "secret" in given else ("configMapRef", "config_map")
+    return {source: {"name": given[place]}, **_some(prefix=given.get("prefix"))}
 
 
 def _resources(plan: Plan, settings: Settings) -> Object:
@@ -305,34 +320,22 @@ def _topology_of_queue(settings: Settings) -> Object:
     return {}
 
 
-# -- patches -----------------------------------------------------------------------------------------------------------
-
-
-def _patched(one: Object, settings: Settings) -> Object:
-    """An object after the user's JSON merge patches (RFC 7386) for its kind, its pod and its container."""
-    for given in settings.get("patches", []):
-        kind, patch = given["kind"], given["patch"]
+def _patched(one: Object, given: Iterable[Mapping[str, Any]]) -> Object:
+    """An object after the user's patches for its kind, its pod and its container."""
+    for each in given:
+        kind, patch = each["kind"], each["patch"]
         if kind == one["kind"]:
-            one = merged(one, patch)
+            one = patches.merged(one, patch, kind)
         elif kind in ("Pod", "Container") and one["kind"] in ("Job", "JobSet"):
             template = pod_template(one)
             if kind == "Pod":
-                template.update(merged(template, patch))
+                template.update(patches.merged(template, patch, kind))
             else:
-                template["spec"]["containers"][0] = merged(template["spec"]["containers"][0], patch)
-    if one["kind"] in ("Job", "JobSet"):
-        _allow_escalation(pod_template(one)["spec"]["containers"][0])
+                template["spec"]["containers"][0] = patches.merged(template["spec"]["containers"][0], patch, kind)
     return one
 
 
-def _allow_escalation(container: Object) -> None:
-    """The API refuses a container that is privileged, or has SYS_ADMIN, and must not escalate its privileges."""
-    security = container.get("securityContext") or {}
-    if security.get("privileged") or "SYS_ADMIN" in ((security.get("capabilities") or {}).get("add") or ()):
-        security.pop("allowPrivilegeEscalation", None)
-
-
-def pod_template(job: Object) -> Object:
+def pod_template(job: Mapping[str, Any]) -> Object:
     """The template of the pods in a Job or a JobSet."""
     spec = job["spec"]
     if job["kind"] == "JobSet":
@@ -341,17 +344,11 @@ def pod_template(job: Object) -> Object:
     return found
 
 
-def merged(target: Any, patch: Any) -> Any:
-    """`target` after a JSON merge patch (RFC 7386)."""
-    if not isinstance(patch, Mapping):
-        return patch
-    result = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
+def _allow_escalation(container: Object) -> None:
+    """The API refuses a container that is privileged, or has SYS_ADMIN, and must not escalate its privileges."""
+    security = container.get("securityContext") or {}
+    if security.get("privileged") or "SYS_ADMIN" in ((security.get("capabilities") or {}).get("add") or ()):
+        security.pop("allowPrivilegeEscalation", None)
 
 
 def _texts(settings: Settings, name: str) -> dict[str, str]:

@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from jobsdk.compute.kubernetes import patches
 from jobsdk.compute.settings import Setting, mistakes_in, must_be
 
+#: Settings that are lists of entries: (the keys of an entry, those of which it has one).
+_ENTRIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "env_from": (("prefix",), ("secret", "config_map")),
+}
 _SOURCES = ("claim", "host_path", "empty_dir", "source")
 _POLICIES = ("Always", "IfNotPresent", "Never")
-#: What patches may be for. Pod and Container are parts of the Job, or of the JobSet.
-_KINDS = ("ConfigMap", "Container", "Job", "JobSet", "Pod", "Secret", "Service")
 _AMOUNT = re.compile(r"\d+(\.\d+)?(m|k|[MGTPE]|[KMGTPE]i|[eE]\d+)?")
 _SIZE = re.compile(r"\d+(\.\d+)?(b|k|m|g|[KMGTPE]i?)?|\d+B")  # docker's, too
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -28,6 +31,10 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "name": ("a name of small letters, digits and -", lambda value: isinstance(value, str) and _fits(_NAME, value)),
     "policy": (", ".join(_POLICIES[:-1]) + f" or {_POLICIES[-1]}", lambda value: value in _POLICIES),
     "scalars": ("a mapping of texts", lambda value: _all_values(value, _is_scalar)),
+    "variables": (
+        "a mapping of texts, {secret: NAME, key: KEY} and {config_map: NAME, key: KEY}",
+        lambda value: _all_values(value, lambda one: _is_scalar(one) or _is_reference(one)),
+    ),
     "amounts": ("a mapping of amounts", lambda value: _all_values(value, lambda one: _is_amount(one, _AMOUNT))),
     "labels": (
         "a mapping of labels: at most 63 letters, digits, -, _ and .",
@@ -81,11 +88,17 @@ SETTINGS: dict[str, Setting] = {
     "outputs_volume": _setting("mapping", "where outputs are kept: {claim | host_path | source, sub_path, here}"),
     "code_volume": _setting("mapping", "where large code is put: {here: a folder of this machine, path: it in a pod}"),
     "code_url": _setting("mapping", "where large code is put: {upload: an fsspec URL, fetch: its http(s) URL}"),
-    "env": _setting("scalars", "further environment variables; those of a job win"),
+    "env": _setting(
+        "variables",
+        "further environment variables: texts, {secret, key} or {config_map, key}; those of a job win",
+    ),
+    "env_from": _setting("mappings", "all keys as variables: a list of {secret | config_map, prefix}"),
     "labels": _setting("labels", "further labels of the Job and its pods"),
     "annotations": _setting("scalars", "further annotations of the Job and its pods"),
     "ttl_seconds_after_finished": _setting("number", "when an ended Job is deleted; not given: after 3 days"),
-    "patches": _setting("mappings", "a list of {kind, patch}: JSON merge patches of Job, JobSet, Pod, Container, ..."),
+    "patches": _setting(
+        "mappings", "a list of {kind, patch}: strategic merge patches of Job, JobSet, Pod, Container, ..."
+    ),
 }
 
 
@@ -99,6 +112,15 @@ def _all_values(value: Any, fits: Callable[[Any], bool]) -> bool:
 
 def _is_scalar(value: Any) -> bool:
     return isinstance(value, str | int | float)
+
+
+def _is_reference(value: Any) -> bool:
+    """Whether it is a key of a Secret or of a ConfigMap."""
+    return (
+        isinstance(value, Mapping)
+        and sorted(value) in (["key", "secret"], ["config_map", "key"])
+        and all(isinstance(one, str) and one for one in value.values())
+    )
 
 
 def _is_amount(value: Any, form: re.Pattern[str]) -> bool:
@@ -140,11 +162,13 @@ def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[t
 
 def _inner_mistakes(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """What is wrong within a value of the right form."""
+    for entry in value if name in _ENTRIES else ():
+        yield from _of_entry(name, entry, *_ENTRIES[name])
     if name == "volumes":
         for volume in value:
             if not isinstance(volume.get("mount"), str) or not volume["mount"].startswith("/"):
                 yield name, f"{dict(volume)}: needs mount, an absolute path"
-            yield from _of_volume(name, volume, ("mount", "read_only", "sub_path", *_SOURCES))
+            yield from _of_entry(name, volume, ("mount", "read_only", "sub_path"), _SOURCES)
         mounts = [str(volume.get("mount")).rstrip("/") for volume in value]
         for mount in sorted({one for one in mounts if mounts.count(one) > 1}):
             yield name, f"mount two volumes at {mount}"
@@ -152,7 +176,7 @@ def _inner_mistakes(name: str, value: Any) -> Iterator[tuple[str, str]]:
             if f"{mount}/".startswith("/jobsdk/"):
                 yield name, f"cannot be mounted at {mount}: /jobsdk is for jobsdk itself"
     elif name == "outputs_volume":
-        yield from _of_volume(name, value, ("sub_path", "here", *_SOURCES))
+        yield from _of_entry(name, value, ("sub_path", "here"), _SOURCES)
     elif name in ("code_volume", "code_url"):
         keys = ("here", "path") if name == "code_volume" else ("upload", "fetch")
         if sorted(value) != sorted(keys):
@@ -161,13 +185,18 @@ def _inner_mistakes(name: str, value: Any) -> Iterator[tuple[str, str]]:
         for patch in value:
             if sorted(patch) != ["kind", "patch"] or not isinstance(patch["patch"], Mapping):
                 yield name, "each must be {kind: KIND, patch: {...}}"
-            elif patch["kind"] not in _KINDS:
-                yield name, f"there is no kind {patch['kind']!r}; there are {', '.join(_KINDS)}"
+            elif patch["kind"] not in patches.KINDS:
+                yield name, f"there is no kind {patch['kind']!r}; there are {', '.join(patches.KINDS)}"
+            else:
+                yield from ((name, why) for why in patches.mistakes(patch["kind"], patch["patch"]))
 
 
-def _of_volume(name: str, volume: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    unknown = [key for key in volume if key not in keys]
+def _of_entry(
+    name: str, entry: Mapping[str, Any], keys: tuple[str, ...], sources: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    known = (*keys, *sources)
+    unknown = [key for key in entry if key not in known]
     if unknown:
-        yield name, f"{dict(volume)}: there is no {unknown[0]!r}; there are {', '.join(keys)}"
-    if sum(source in volume for source in _SOURCES) != 1:
-        yield name, f"{dict(volume)}: needs one of {', '.join(_SOURCES)}"
+        yield name, f"{dict(entry)}: there is no {unknown[0]!r}; there are {', '.join(known)}"
+    if sum(source in entry for source in sources) != 1:
+        yield name, f"{dict(entry)}: needs one of {', '.join(sources)}"

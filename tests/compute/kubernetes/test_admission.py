@@ -59,10 +59,18 @@ def test_a_pod_that_is_admitted_leaves_nothing_behind(server: ApiServer, submit:
 
 CLAIM = {"volumes": [{"mount": "/data", "claim": "datasets"}]}
 SECRET = {"image_pull_secrets": ["registry"]}
+VARIABLE = {"env": {"TOKEN": {"secret": "hub", "key": "token"}}}
+VARIABLES = {"env_from": [{"config_map": "modes"}]}
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind", "name"), [(CLAIM, "PersistentVolumeClaim", "datasets"), (SECRET, "Secret", "registry")]
+    ("settings", "kind", "name"),
+    [
+        (CLAIM, "PersistentVolumeClaim", "datasets"),
+        (SECRET, "Secret", "registry"),
+        (VARIABLE, "Secret", "hub"),
+        (VARIABLES, "ConfigMap", "modes"),
+    ],
 )
 def test_what_pods_name_must_exist_where_it_can_be_read(
     settings: Object, kind: str, name: str, server: ApiServer, submit: Submit
@@ -71,6 +79,16 @@ def test_what_pods_name_must_exist_where_it_can_be_read(
         submit(settings)
     server.forbidden.add(f"get {kind.lower()}s")
     submit(settings)
+
+
+def test_a_key_that_pods_name_must_exist(server: ApiServer, submit: Submit) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub"}, "data": {"user": "bWU="}}
+    server.store.create("jobs", secret)
+    with pytest.raises(ComputeError) as caught:
+        submit(VARIABLE)
+    fix = "Fix: add it, or correct the key in the compute's settings: it has user"
+    assert str(caught.value) == f"the Secret hub in namespace jobs has no key token. {fix}"
+    assert ("Job", NAME) not in objects(server)
 
 
 def test_a_run_that_waits_says_what_refuses_its_pods(server: ApiServer, submit: Submit, pods: Pods) -> None:
