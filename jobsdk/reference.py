@@ -117,7 +117,8 @@ EVENTS: Mapping[str, Event] = {
     "preparing": _event("bootstrap", "", "local: inputs are being linked and fetched"),
     "bootstrap_up": _event("bootstrap", "node pid host", "a node's bootstrap is there"),
     "code_staged": _event("bootstrap", "node seconds", "the node has the code"),
-    "input_staged": _event("bootstrap", "node name uri", "the node has an input"),
+    "input_staged": _event("bootstrap", "node name uri files bytes seconds", "the node has an input; the last three "
+                           "for one that it fetched from an object store"),
     "waiting": _event("node 0", "message missing", "nodes are missing, and which"),
     "node_joined": _event("node 0", "node host pid", "a node has joined the control port"),
     "started": _event("node 0", "master_addr master_port restart", "all are there; the ranks are being started"),

@@ -25,7 +25,9 @@ AZURITE = FOLDER / "azurite/node_modules/.bin/azurite-blob"
 IMAGE = "localhost/jobsdk-node:1"
 
 #: What the tests import and pip installs with `make test`. Each is slow to start: `make check` leaves its tests out.
-FRAMEWORKS = frozenset({"torch", "tensorflow", "deepspeed", "mpi", "ray", "spark", "mlflow", "azure", "jupyter"})
+FRAMEWORKS = frozenset(
+    {"torch", "tensorflow", "deepspeed", "mpi", "ray", "spark", "mlflow", "azure", "jupyter", "stores"}
+)
 
 #: Engines that are features of the kernel.
 OF_KERNEL = frozenset({"cgroup"})

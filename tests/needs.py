@@ -36,6 +36,7 @@ _FIXTURES: dict[str, Sequence[pytest.MarkDecorator]] = {
     "ray_train": [framework("ray")],
     "require_deepspeed": [framework("deepspeed"), engine("compiler")],
     "require_mpirun": [framework("mpi")],
+    "s3": [framework("stores")],
     "slurm_cluster": [engine("slurm")],
     "small_disk": [pytest.mark.root],
     "torch_failures": [framework("torch")],

@@ -19,6 +19,7 @@ _LEFT_OUT = {
     os.path.join("spec", "messages.py"),
     os.path.join("spec", "plan.py"),
     os.path.join("spec", "report.py"),
+    os.path.join("spec", "store_messages.py"),
 }
 #: What jobs bring for scripts to import, and where it is in the archive: see `arming`.
 _HELPERS = os.path.join(os.path.dirname(_HERE), "train")

@@ -17,6 +17,8 @@ _USAGE = """usage: bootstrap node RUN_DIR   run this node of the job (its rank i
        bootstrap tuner MODE SCRIPT ...   have DeepSpeed's autotuner search (tune), and train then (run)
        bootstrap sh HOST COMMAND ...       as ssh, on a node of the job; started by the programs of `shims`
        bootstrap pdsh -w HOST,... COMMAND  the same for many nodes
+       bootstrap store          copy files from or to an object store, as stdin asks, in the job's own Python
+       bootstrap fetch RUN_DIR  fetch a node's inputs from object stores before the node is started
        bootstrap preflight      look at this node and the ways to the others, in the place of a rank
        bootstrap allreduce BACKEND   measure torch's all-reduce with the other nodes, for the preflight
 """
@@ -35,6 +37,8 @@ _VERBS: List[Tuple[Tuple[str, ...], Tuple[int, int], str]] = [
     (("tuner",), (2, _MANY), "launchers.deepspeed_tuner:run"),
     (("sh",), (0, _MANY), "remote_shell.ssh:run"),
     (("pdsh",), (0, _MANY), "remote_shell.pdsh:run"),
+    (("store",), (0, 0), "transport.store:run"),
+    (("fetch",), (1, 1), "agent.cluster_node:fetch"),
     (("preflight",), (0, 0), "preflight.run:run"),
     (("allreduce",), (1, 1), "preflight.allreduce:run"),
 ]

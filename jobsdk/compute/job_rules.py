@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsdk import compute as computes
-from jobsdk.bootstrap.spec import paths
+from jobsdk.bootstrap.spec import paths, stores
 from jobsdk.errors import ComputeError
 from jobsdk.findings import Finding, meant, show
 from jobsdk.job.distribution import RayDistribution
@@ -26,8 +26,10 @@ _OF_RAY_START = {
 
 
 def is_in_a_cloud(uri: str | None) -> bool:
-    """Whether only Azure ML's own compute could read it. An https URL any node can."""
-    return uri is not None and paths.is_remote(uri) and not uri.lower().startswith(("http://", "https://"))
+    """Whether only Azure ML's own compute could read it. Any node can read an https URL, or fetch from a store."""
+    if uri is None or stores.store_of(uri) is not None:
+        return False
+    return paths.is_remote(uri) and not uri.lower().startswith(("http://", "https://"))
 
 
 def what_none_can(compute: str, job: CommandJob, plan: Plan, instead: str) -> Iterator[Finding]:
@@ -41,6 +43,11 @@ def what_none_can(compute: str, job: CommandJob, plan: Plan, instead: str) -> It
         if is_in_a_cloud(uri):
             message = f"{show(uri)} can be read only in its cloud"
             yield Finding("error", ("inputs", name, "path"), message, instead.format(name=name))
+    for kind, all_given in (("inputs", plan["inputs"]), ("outputs", plan["outputs"])):
+        for name, given in all_given.items():
+            if stores.is_passed_on(given) and not paths.is_one_word(str(given["uri"])):
+                message = f"{show(given['uri'])} has characters that a shell would interpret"
+                yield Finding("error", (kind, name, "path"), message, "rename the object, or leave out mode: direct")
 
 
 def inputs_not_sent(plan: Plan, nodes: str) -> Iterator[Finding]:

@@ -68,9 +68,7 @@ def test_every_option_that_does_not_fit_is_a_warning_and_blocks_nothing() -> Non
         "azureml:data:1",
         "azureml://datastores/d/paths/p",
         "wasbs://c@a.blob.core.windows.net/x",
-        "abfss://c@a.dfs.core.windows.net/x",
         "adl://a.azuredatalakestore.net/x",
-        "s3://bucket/x",
     ],
 )
 def test_an_input_in_a_cloud_is_an_error_that_names_it_and_the_fix(path: str) -> None:

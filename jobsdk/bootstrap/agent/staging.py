@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Callable, Optional
 
 from .. import distributions
-from ..spec import events, paths
+from ..spec import events, paths, stores
 from ..system import private
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def stage(plan: Plan, run_dir: str, cache: str, tell: Tell) -> None:
 
     `tell(event, **facts)` hears of each input and of what is worth a warning. Raises StagingError.
     """
-    os.makedirs(run_dir + "/inputs", exist_ok=True)
+    fetch(plan, run_dir, tell)
     for name, given in plan["inputs"].items():
-        if "literal" not in given:
-            uri = str(given["uri"])
+        uri = str(given.get("uri"))
+        if "literal" not in given and stores.store_of(uri) is None:
             _stage_input(name, given, uri, paths.input_value(plan, name, run_dir), run_dir, cache, tell)
             tell("input_staged", name=name, uri=_shown(uri))
     for name, output in plan["outputs"].items():
@@ -62,6 +62,19 @@ def stage(plan: Plan, run_dir: str, cache: str, tell: Tell) -> None:
             events.write_json(path, content)
         finally:
             os.umask(mask)
+
+
+def fetch(plan: Plan, run_dir: str, tell: Tell) -> None:
+    """Copy the inputs that are in object stores to this node. Raises StagingError."""
+    os.makedirs(run_dir + "/inputs", exist_ok=True)
+    for name in [name for name, given in plan["inputs"].items() if stores.is_moved(given)]:
+        from . import fetching
+
+        try:
+            moved = fetching.bring(plan, name, run_dir)
+        except fetching.FetchError as error:
+            raise StagingError(str(error)) from error
+        tell("input_staged", name=name, uri=_shown(str(plan["inputs"][name]["uri"])), **(moved or {}))
 
 
 def _stage_input(name: str, given: DataPlan, uri: str, value: str, run_dir: str, cache: str, tell: Tell) -> None:

@@ -6,6 +6,8 @@ import os.path
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, Union
 
+from . import stores
+
 if TYPE_CHECKING:
     from .plan import Plan
 
@@ -41,11 +43,14 @@ def input_folder(name: str, run_dir: str) -> str:
 def input_value(plan: Plan, name: str, run_dir: str) -> str:
     """What `${{inputs.name}}` stands for: the literal's text, or a path that is one word for a shell.
 
-    A file keeps its own name (and so its suffix) inside a folder of the input's name.
+    A file keeps its own name (and so its suffix) inside a folder of the input's name. With the mode `direct` the URL of
+    an object store stands for itself.
     """
     given = plan["inputs"][name]
     if "literal" in given:
         return str(given["literal"])
+    if stores.is_passed_on(given):
+        return str(given["uri"])
     folder = input_folder(name, run_dir)
     return "%s/%s" % (folder, file_name(str(given["uri"]))) if given["type"] == "uri_file" else folder
 
@@ -60,6 +65,8 @@ def output_path(plan: Plan, name: str, run_dir: str) -> str:
     given, folder = plan["outputs"][name], output_folder(name, run_dir)
     if "at" in given:
         return str(given["at"])
+    if stores.is_passed_on(given):
+        return str(given["uri"])
     if given["type"] != "uri_file":
         return folder
     return "%s/%s" % (folder, file_name(str(given["uri"])) if given["uri"] else name)

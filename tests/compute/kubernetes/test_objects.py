@@ -369,7 +369,7 @@ def test_mistakes_in_settings(settings: dict[str, Any], message: str, compute: A
     [
         ({"resources": {"properties": {"kubernetes": {"memroy": 1}}}}, "did you mean 'memory'?"),
         ({"resources": {"properties": {"kubernetes": {"context": "x"}}}}, "is no setting of a job"),
-        ({"inputs": {"x": Input(type="uri_file", path="s3://b/x")}}, "can be read only in its cloud"),
+        ({"inputs": {"x": Input(type="uri_file", path="azureml:x:1")}}, "can be read only in its cloud"),
         ({"code": "https://x.example/y"}, "is not on this machine"),
     ],
 )

@@ -1,0 +1,156 @@
+"""Inputs from object stores: fetched once for all that see the run's folder, by the job's own Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, cast
+
+from ..launchers import base
+from ..spec import paths, variables
+
+if TYPE_CHECKING:
+    from ..spec.plan import DataPlan, Plan
+    from ..spec.store_messages import Moved, Request, Said
+
+_STALLED_S = 60.0  # without a sign of whoever fetches
+_LOOK_EVERY_S = 0.1
+_SAY_EVERY_S = 30.0
+
+
+class FetchError(Exception):
+    """Something could not be fetched; the message says what, where and how to fix it."""
+
+
+def environment(plan: Plan, run_dir: str) -> Dict[str, str]:
+    """What copies files has the variables of the job, its secrets among them."""
+    known = {name: value for name, value in os.environ.items() if name not in variables.PRIVATE}
+    return dict(known, **plan["environment"], JOBSDK_RUN_DIR=run_dir)
+
+
+def argv(environ: Mapping[str, str]) -> List[str]:
+    """The program that copies, in the Python that a rank's `python` is."""
+    path = environ.get("PATH", os.defpath)
+    python = shutil.which("python", path=path) or shutil.which("python3", path=path) or sys.executable
+    return [python, *base.own_argv("store")[3:]]
+
+
+def bring(plan: Plan, name: str, run_dir: str) -> Optional[Moved]:
+    """Fetch one input to its folder; what was copied, and None where another has fetched it. Raises FetchError.
+
+    Of several nodes with one run folder one fetches and the others wait, as long as it gives signs of life.
+    """
+    target = paths.input_folder(name, run_dir)
+    claim = "%s/inputs/.%s.claim" % (run_dir, name)
+    while not os.path.isdir(target):
+        try:
+            os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        except FileExistsError:
+            _wait(target, claim)
+            continue
+        return _Fetch(plan, name, run_dir, claim).run(target)
+    return None
+
+
+def _wait(target: str, claim: str) -> None:
+    """Until the input is there, or whoever fetches it seems to have died."""
+    said, since = "", time.monotonic()
+    while not os.path.isdir(target) and time.monotonic() - since < _STALLED_S:
+        try:
+            with open(claim) as file:
+                now = file.read()
+        except FileNotFoundError:
+            return
+        if now.startswith("error "):
+            raise FetchError(now[len("error ") :])
+        if now != said:
+            said, since = now, time.monotonic()
+        time.sleep(_LOOK_EVERY_S)
+    if not os.path.isdir(target):
+        try:
+            os.unlink(claim)
+        except FileNotFoundError:
+            pass
+
+
+class _Fetch:
+    """One input, on its way."""
+
+    def __init__(self, plan: Plan, name: str, run_dir: str, claim: str) -> None:
+        from ..spec import secrets
+
+        self._given: DataPlan = plan["inputs"][name]
+        self._name = name
+        self._environment = environment(plan, run_dir)
+        self._claim = claim
+        self._redact: Callable[[str], str] = secrets.redactor(plan, self._environment).text
+        self._signs = 0
+
+    def run(self, target: str) -> Moved:
+        partly = "%s.part-%d" % (self._claim, os.getpid())
+        shutil.rmtree(partly, ignore_errors=True)
+        began = time.monotonic()
+        try:
+            moved = self._copy(partly)
+            os.rename(partly, target)
+        except (FetchError, OSError) as error:
+            shutil.rmtree(partly, ignore_errors=True)
+            text = "input %s: %s" % (self._name, self._redact(str(error)))
+            self._note("error " + text)
+            raise FetchError(text) from error
+        moved["seconds"] = round(time.monotonic() - began, 3)
+        return moved
+
+    def _copy(self, partly: str) -> Moved:
+        import subprocess  # 10 ms that few jobs need
+
+        uri = str(self._given["uri"])
+        request: Request = {
+            "operation": "fetch", "url": uri, "path": partly, "is_file": self._given["type"] == "uri_file",
+        }  # fmt: skip
+        last, told = "", time.monotonic()
+        with subprocess.Popen(
+            argv(self._environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=self._environment, text=True,
+        ) as process:  # fmt: skip
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(json.dumps(request) + "\n")
+                process.stdin.flush()
+                for line in process.stdout:
+                    said = answer(line)
+                    if said is None:
+                        last = line.strip() or last
+                    elif "bytes" in said:
+                        self._signs += 1
+                        self._note("%d: %d bytes" % (self._signs, said["bytes"]))
+                        if time.monotonic() - told >= _SAY_EVERY_S:
+                            told = time.monotonic()
+                            sys.stderr.write("bootstrap: input %s: %d bytes so far\n" % (self._name, said["bytes"]))
+                    elif "done" in said:
+                        return said["done"]
+                    else:
+                        raise FetchError(said["error"])
+            finally:
+                process.kill()
+        raise FetchError("%s: the process that fetches it ended: %s" % (uri, last or "without a word"))
+
+    def _note(self, text: str) -> None:
+        try:
+            with open(self._claim, "w") as file:
+                file.write(text)
+        except OSError:  # a full disk: this node says itself what is wrong
+            pass
+
+
+def answer(line: str) -> Optional[Said]:
+    """What the program says in a line; None for words of a library."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return cast("Said", said) if isinstance(said, dict) and said.keys() & {"bytes", "done", "error"} else None

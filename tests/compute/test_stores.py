@@ -1,0 +1,125 @@
+"""Inputs and outputs in object stores, with real servers on loopback."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsdk import Input, MLClient, PyTorchDistribution, command
+from jobsdk.client.run import Run
+from jobsdk.errors import ValidationError
+from jobsdk.job.command import CommandJob
+from tests import stores
+from tests.stores import S3
+
+jobs = MLClient().jobs
+
+
+def run_of(text: str, **given: Any) -> Run:
+    run = jobs.create_or_update(command(command=text, **given))
+    run.wait(200)
+    return run
+
+
+def output(run: Run) -> str:
+    return "".join(path.read_text() for path in sorted(run.folder.path.glob("logs/node-*/rank-*.log")))
+
+
+def failure(run: Run) -> str:
+    assert run.status == "Failed", output(run)
+    return str(run.folder.report()["cause"]["message"])
+
+
+def test_a_file_and_a_folder_are_fetched_once_for_all_ranks(s3: S3) -> None:
+    s3.put("data/train/a.txt", b"alpha")
+    s3.put("data/train/deep/b.txt", b"beta")
+    run = run_of(
+        "cat ${{inputs.one}} && find ${{inputs.all}} -type f | sort | xargs cat",
+        inputs={
+            "one": Input(type="uri_file", path=s3.put("data/one.csv", b"single ")),
+            "all": Input(path=f"s3://{s3.bucket}/data/train"),
+        },
+        distribution=PyTorchDistribution(process_count_per_instance=2),
+        instance_count=2,
+    )
+    assert output(run) == "single alphabeta" * 4
+    staged = [event for event in run.folder.events() if event["event"] == "input_staged"]
+    assert [(event["name"], event["files"], event["bytes"]) for event in staged] == [("one", 1, 7), ("all", 2, 9)]
+    assert all(event["seconds"] > 0 for event in staged)
+    assert (run.folder.path / "inputs/one/one.csv").read_bytes() == b"single "
+
+
+def test_with_direct_the_command_gets_the_url_itself(s3: S3) -> None:
+    given = Input(type="uri_file", path=f"s3://{s3.bucket}/none.csv", mode="direct")
+    assert output(run_of("echo ${{inputs.one}}", inputs={"one": given})) == f"s3://{s3.bucket}/none.csv\n"
+
+
+def test_a_url_that_a_shell_would_split_is_not_passed_on() -> None:
+    job = command(command="echo ${{inputs.x}}", inputs={"x": Input(path="s3://b/a b", mode="direct")})
+    with pytest.raises(ValidationError, match=r"inputs\.x\.path.*characters that a shell would interpret"):
+        jobs.compile(job, name="run")
+
+
+def missing_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python whose fsspec finds no s3fs."""
+    (folder / "hidden").mkdir()
+    (folder / "hidden/s3fs.py").write_text("raise ModuleNotFoundError(\"No module named 's3fs'\", name='s3fs')")
+    monkeypatch.setenv("PYTHONPATH", str(folder / "hidden"))
+
+
+def of(path: str, kind: str = "uri_file") -> CommandJob:
+    return command(command="cat ${{inputs.data}}", inputs={"data": Input(type=kind, path=path)})
+
+
+def failed(job: CommandJob) -> str:
+    run = jobs.create_or_update(job)
+    run.wait(200)
+    return failure(run)
+
+
+def test_a_missing_package_is_named_with_what_to_install(s3: S3, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing_package(work, monkeypatch)
+    said = failed(of(s3.put("x.csv", b"x")))
+    assert f"input data: {Path(sys.executable).parent}/python has no s3fs, which s3://{s3.bucket}/x.csv needs" in said
+    assert "Fix: pip install fsspec s3fs in the job's image or environment" in said
+
+
+def test_an_object_that_is_not_there_is_named(s3: S3) -> None:
+    said = failed(of(f"s3://{s3.bucket}/no.csv"))
+    assert said.endswith(f"input data: there is no s3://{s3.bucket}/no.csv. Fix: correct the URL; case matters")
+
+
+def test_missing_credentials_are_named(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = s3.put("x.csv", b"x")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    said = failed(of(url))
+    assert f"input data: no access to {url}: " in said
+    assert "Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY as secrets of the job" in said
+
+
+def test_a_folder_is_no_file(s3: S3) -> None:
+    s3.put("train/a.txt", b"a")
+    said = failed(of(f"s3://{s3.bucket}/train"))
+    assert f"s3://{s3.bucket}/train is a folder. Fix: write type: uri_folder, or name a file in it" in said
+
+
+def test_credentials_reach_the_node_and_are_written_nowhere(
+    s3: S3, work: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+    run = run_of(
+        "cat ${{inputs.data}}",
+        inputs={"data": Input(type="uri_file", path=s3.put("x.csv", b"found"))},
+        environment_variables={"FSSPEC_S3_ENDPOINT_URL": s3.url},
+        secrets=secrets,
+    )
+    assert output(run) == "found"
+    files = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert any(path.name == "plan.json" for path in files)
+    for value in (stores.KEY, stores.SECRET):
+        assert not [path for path in files if value.encode() in path.read_bytes()]
