@@ -128,6 +128,8 @@ EVENTS: Mapping[str, Event] = {
     "first_output": _event("node 0", "node rank", "a rank has written its first line"),
     "metric": _event("node 0", "node rank", "a rank has reported for the first time; all is in `reports-RANK.log`"),
     "rank_ended": _event("node 0", "node rank exit_code signal", "a rank has ended"),
+    "output_uploaded": _event("node 0", "node name url checkpoint files bytes seconds", "an output, or a checkpoint in "
+                              "it, is in its object store"),
     "failure": _event("node 0", "node rank exit_code message class alone", "a first failure is known"),
     "stopping": _event("node 0", "reason message", "all nodes stop their ranks"),
     "restart": _event("node 0", "restart decision message used delay summary", "it starts again, and why"),
@@ -180,6 +182,7 @@ FAILURES: Mapping[str, str] = {
     "ray_ended": "Ray ended on a node while the job ran",
     "unreachable": "nodes that cannot reach one another",
     "bootstrap_error": "nothing could be started: an input, the code, a launcher that is not available",
+    "upload_failed": "all ranks have succeeded, and an output could not be copied to its object store",
     "preempted": "the scheduler took a node away",
     "timeout": "`limits.timeout` has passed",
     "hang": "`limits.hang_timeout` has passed without output or work",

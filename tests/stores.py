@@ -56,3 +56,4 @@ def use(store: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", store.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)  # fsspec reads its own variables once, when it is imported

@@ -8,11 +8,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobsdk.bootstrap.spec import stores
 from jobsdk.bootstrap.transport.extraction import LeftOut, Tree
 from jobsdk.errors import JobsdkError
 from jobsdk.runs.outputs import entries
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.plan import DataPlan
     from jobsdk.compute.base import Compute
     from jobsdk.runs.folder import RunFolder
 
@@ -37,15 +39,20 @@ def download(
         raise JobsdkError(f"run {run.name} has no output {output_name!r}: {hint}")
     places = {"default": Path("artifacts/outputs"), **{name: Path("named-outputs") / name for name in outputs}}
     wanted = [name for name in places if everything or name == (output_name or "default")]
-    here = compute.fetch(run, wanted)
+    given = run.plan().get("outputs", {})
+    stored = [name for name in wanted if stores.store_of(given.get(name, {}).get("uri")) is not None]
+    kept = [name for name in wanted if name not in stored]
+    here = compute.fetch(run, kept) if kept else {}
     try:
         left = []
         if output_name in (None, "default"):
             left += _copy(run.logs, target / "artifacts/logs", "result-*.log")  # these are for `Run.result`
-        for name in wanted:
+        for name in stored:
+            _fetch(given[name], target / places[name])
+        for name in kept:
             # A path that the user gave may be a link; what the job made in its own folder may not.
             source = Path(here[name])
-            is_given = run.plan().get("outputs", {}).get(name, {}).get("uri") is not None
+            is_given = given.get(name, {}).get("uri") is not None
             left += _copy(source.resolve() if is_given else source, target / places[name])
             left += run.left_out(name)
     except OSError as error:
@@ -54,6 +61,16 @@ def download(
         more = f", and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         warn(f"left out of the download: {', '.join(text[:120] for text in left[:_NAMED])}{more}")
     return target
+
+
+def _fetch(output: DataPlan, target: Path) -> None:
+    """Copy what a job has uploaded to an object store to the folder `target`. Raises JobsdkError."""
+    from jobsdk.bootstrap.transport import store
+
+    try:
+        store.fetch(str(output["uri"]), str(target), False)
+    except store.StoreError as error:
+        raise JobsdkError(str(error)) from error
 
 
 def _copy(source: Path, target: Path, but: str = "") -> list[str]:

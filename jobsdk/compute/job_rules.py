@@ -188,5 +188,5 @@ def ignored_outputs(compute: str, job: CommandJob, plan: Plan) -> Iterator[Findi
         if output.name is not None:
             yield Finding("warning", ("outputs", name, "name"), f"{here}, not registered")
         uri = plan["outputs"][name]["uri"]
-        if uri is not None and paths.is_remote(uri):
+        if uri is not None and paths.is_remote(uri) and stores.store_of(uri) is None:
             yield Finding("warning", ("outputs", name, "path"), f"{here}, not at {show(uri)}")

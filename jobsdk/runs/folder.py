@@ -167,7 +167,7 @@ class RunFolder:
         paths: dict[str, str] = {}
         for name, given in plan.get("outputs", {}).items():
             uri, own = given["uri"], layout.output_path(plan, name, folder)
-            paths[name] = own if uri is None or layout.is_remote(uri) else uri
+            paths[name] = own if layout.stays_with_run(uri) else str(uri)
         return paths
 
     # -- its state -------------------------------------------------------------------------------------------

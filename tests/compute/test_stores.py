@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobsdk import Input, MLClient, PyTorchDistribution, command
+from jobsdk import Input, MLClient, Output, PyTorchDistribution, command
 from jobsdk.client.run import Run
 from jobsdk.errors import ValidationError
 from jobsdk.job.command import CommandJob
 from tests import stores
+from tests.bootstrap.runs import wait_for
 from tests.stores import S3
 
 jobs = MLClient().jobs
@@ -123,3 +125,97 @@ def test_credentials_reach_the_node_and_are_written_nowhere(
     assert any(path.name == "plan.json" for path in files)
     for value in (stores.KEY, stores.SECRET):
         assert not [path for path in files if value.encode() in path.read_bytes()]
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+def uploaded(run: Run) -> list[dict[str, Any]]:
+    return [event for event in run.folder.events() if event["event"] == "output_uploaded"]
+
+
+def to(s3: S3, name: str, **more: Any) -> dict[str, Output]:
+    return {"model": Output(path=f"s3://{s3.bucket}/{name}", **more)}
+
+
+def test_a_folder_is_uploaded_once_by_all_nodes_of_a_machine_with_its_sizes_last(s3: S3, work: Path) -> None:
+    run = run_of(
+        "mkdir -p ${{outputs.model}}/deep; echo $RANK > ${{outputs.model}}/deep/rank-$RANK.txt",
+        outputs=to(s3, "models/one"),
+        distribution=PyTorchDistribution(process_count_per_instance=2),
+        instance_count=2,
+    )
+    assert run.status == "Completed"
+    files = {f"deep/rank-{rank}.txt": f"{rank}\n".encode() for rank in range(4)}
+    found = s3.objects("models/one")
+    mark = json.loads(found.pop(".jobsdk-upload.json"))
+    assert found == files
+    assert mark == {"run": run.name, "node": 0, "files": dict.fromkeys(files, 2)}
+    (event,) = uploaded(run)
+    assert (event["node"], event["name"], event["files"], event["bytes"]) == (0, "model", 4, 8)
+    assert event["url"] == f"s3://{s3.bucket}/models/one"
+    jobs.download(run.name, download_path="here", output_name="model")
+    assert {name: (work / "here/named-outputs/model" / name).read_bytes() for name in files} == files
+    again = run_of("cat ${{inputs.model}}/deep/rank-3.txt", inputs={"model": Input(path=run.outputs["model"].path)})
+    assert output(again) == "3\n"
+
+
+def test_a_file_is_uploaded_under_its_own_name(s3: S3) -> None:
+    run = run_of("echo trained > ${{outputs.model}}", outputs=to(s3, "models/net.pt", type="uri_file"))
+    assert run.status == "Completed"
+    assert s3.objects("models") == {"net.pt": b"trained\n"}
+
+
+def test_a_job_that_fails_uploads_what_it_has_written(s3: S3) -> None:
+    run = run_of("echo half > ${{outputs.model}}/part.txt; exit 3", outputs=to(s3, "models/two"))
+    assert (run.status, run.exit_code) == ("Failed", 3)
+    assert s3.objects("models/two")["part.txt"] == b"half\n"
+
+
+def test_a_job_that_is_cancelled_uploads_what_it_has_written(s3: S3) -> None:
+    text = "echo half > ${{outputs.model}}/part.txt; echo ready; exec sleep 600"
+    run = jobs.create_or_update(command(command=text, outputs=to(s3, "models/three")))
+    wait_for(lambda: output(run) == "ready\n")
+    jobs.cancel(run.name)
+    assert run.wait(200).status == "Canceled"
+    assert s3.objects("models/three")["part.txt"] == b"half\n"
+
+
+def test_with_direct_an_output_is_the_url_and_nothing_is_uploaded(s3: S3) -> None:
+    run = run_of("echo ${{outputs.model}}", outputs=to(s3, "models/four", mode="direct"))
+    assert output(run) == f"s3://{s3.bucket}/models/four\n"
+    assert s3.objects() == {}
+
+
+def test_a_job_whose_outputs_cannot_be_uploaded_fails_and_says_why(s3: S3) -> None:
+    outputs = {"model": Output(path=f"s3://absent-{s3.bucket}/models")}
+    run = run_of("echo trained > ${{outputs.model}}/net.pt", outputs=outputs, max_restarts=2)
+    assert run.status == "Failed"
+    cause = run.folder.report()["cause"]
+    assert (cause["class"], cause["node"], cause["exit_code"]) == ("upload_failed", 0, 1)
+    assert f"output model: there is no s3://absent-{s3.bucket}/models. Fix: correct the URL" in cause["message"]
+    assert (run.folder.path / "outputs/model/net.pt").read_text() == "trained\n"
+
+
+CHECKPOINTS = """import os, pathlib, sys, time
+from jobsdk import train
+folder = pathlib.Path("now")
+folder.mkdir()
+(folder / "weights").write_text("step 1")
+train.report({"loss": 1.0}, checkpoint=train.Checkpoint.from_directory(folder))
+print("kept", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_checkpoint_is_uploaded_while_the_job_runs(s3: S3, work: Path) -> None:
+    (work / "train.py").write_text(CHECKPOINTS)
+    text = "JOBSDK_STORAGE_PATH=${{outputs.model}} python train.py"
+    run = jobs.create_or_update(command(command=text, code=".", outputs=to(s3, "models/five")))
+    (event,) = wait_for(lambda: uploaded(run))
+    assert (event["name"], event["checkpoint"]) == ("model", f"{run.name}/checkpoints/.parts/checkpoint_000000")
+    found = s3.objects(f"models/five/{run.name}/checkpoints")
+    assert found["checkpoint_000000/weights"] == b"step 1"
+    assert ".parts/checkpoint_000000/rank-0.json" in found
+    jobs.cancel(run.name)
+    run.wait(200)

@@ -19,6 +19,7 @@ from .membership import Membership
 from .node import Node
 from .requests import Requests
 from .supervisor_link import Lifeline
+from .uploads import NodeUploads
 
 if TYPE_CHECKING:
     from ..spec.messages import Start
@@ -35,6 +36,7 @@ class NodeAgent:
         self._member = Membership(plan, node, self._loop)
         self._whereabouts = Whereabouts(self._loop, node.run_dir, node.rank, self._member.send)
         self._attempt = self._new_attempt()
+        self._uploads = NodeUploads(self._member, self._whereabouts)
         self._coordinator: Optional[Coordinator] = None
         self._orphaned = False  # the local supervisor has gone
         self._code: Optional[int] = None
@@ -79,6 +81,7 @@ class NodeAgent:
             self._attempt.failed(exit_codes.NOT_STARTED, self._node.broken, {"class": "bootstrap_error"})
         else:
             self._member.prepare_metrics()
+            self._uploads.begin()
 
     def _message(self, message: Message) -> None:
         kind = message["type"]
@@ -88,6 +91,8 @@ class NodeAgent:
             self._attempt.start(cast("Start", message))
         elif kind == "stop":
             self._attempt.stop(message["reason"])
+        elif kind == "upload":
+            self._uploads.finish()
         elif kind == "again":
             self._again(message["restart"])
         elif kind == "stacks":

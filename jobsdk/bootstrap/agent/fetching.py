@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, cast
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, cast
 
 from ..launchers import base
 from ..spec import paths, variables
@@ -15,6 +15,8 @@ from ..spec import paths, variables
 if TYPE_CHECKING:
     from ..spec.plan import DataPlan, Plan
     from ..spec.store_messages import Moved, Request, Said
+
+Environment = Mapping[str, str]
 
 _STALLED_S = 60.0  # without a sign of whoever fetches
 _LOOK_EVERY_S = 0.1
@@ -31,7 +33,7 @@ def environment(plan: Plan, run_dir: str) -> Dict[str, str]:
     return dict(known, **plan["environment"], JOBSDK_RUN_DIR=run_dir)
 
 
-def argv(environ: Mapping[str, str]) -> List[str]:
+def argv(environ: Environment) -> List[str]:
     """The program that copies, in the Python that a rank's `python` is."""
     path = environ.get("PATH", os.defpath)
     python = shutil.which("python", path=path) or shutil.which("python3", path=path) or sys.executable
@@ -107,11 +109,10 @@ class _Fetch:
     def _copy(self, partly: str) -> Moved:
         import subprocess  # 10 ms that few jobs need
 
-        uri = str(self._given["uri"])
         request: Request = {
-            "operation": "fetch", "url": uri, "path": partly, "is_file": self._given["type"] == "uri_file",
+            "operation": "fetch", "url": str(self._given["uri"]), "path": partly,
+            "is_file": self._given["type"] == "uri_file",
         }  # fmt: skip
-        last, told = "", time.monotonic()
         with subprocess.Popen(
             argv(self._environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=self._environment, text=True,
@@ -121,23 +122,25 @@ class _Fetch:
             try:
                 process.stdin.write(json.dumps(request) + "\n")
                 process.stdin.flush()
-                for line in process.stdout:
-                    said = answer(line)
-                    if said is None:
-                        last = line.strip() or last
-                    elif "bytes" in said:
-                        self._signs += 1
-                        self._note("%d: %d bytes" % (self._signs, said["bytes"]))
-                        if time.monotonic() - told >= _SAY_EVERY_S:
-                            told = time.monotonic()
-                            sys.stderr.write("bootstrap: input %s: %d bytes so far\n" % (self._name, said["bytes"]))
-                    elif "done" in said:
-                        return said["done"]
-                    else:
-                        raise FetchError(said["error"])
+                end = last_word(self._heard(process.stdout))
             finally:
                 process.kill()
-        raise FetchError("%s: the process that fetches it ended: %s" % (uri, last or "without a word"))
+        if "done" in end:
+            return end["done"]
+        raise FetchError(end["error"])
+
+    def _heard(self, lines: Iterable[str]) -> Iterator[str]:
+        """The same lines; how far it is goes to the log, and to whoever waits."""
+        told = time.monotonic()
+        for line in lines:
+            said = answer(line) or {}
+            if "bytes" in said:
+                self._signs += 1
+                self._note("%d: %d bytes" % (self._signs, said["bytes"]))
+                if time.monotonic() - told >= _SAY_EVERY_S:
+                    told = time.monotonic()
+                    sys.stderr.write("bootstrap: input %s: %d bytes so far\n" % (self._name, said["bytes"]))
+            yield line
 
     def _note(self, text: str) -> None:
         try:
@@ -145,6 +148,18 @@ class _Fetch:
                 file.write(text)
         except OSError:  # a full disk: this node says itself what is wrong
             pass
+
+
+def last_word(lines: Iterable[str]) -> Said:
+    """How the program ended, by all that it has said."""
+    last, end = "without a word", None
+    for line in lines:
+        said = answer(line)
+        if said is None:
+            last = line.strip() or last
+        elif "bytes" not in said:
+            end = said
+    return end or {"error": "the process that copies it ended: %s" % last}
 
 
 def answer(line: str) -> Optional[Said]:

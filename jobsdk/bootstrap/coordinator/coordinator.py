@@ -18,6 +18,7 @@ from .inbox import Inbox
 from .journal import Journal
 from .members import Members
 from .shells import Shells
+from .uploads import Uploads
 from .verdict import Judge
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
@@ -93,6 +94,7 @@ class Coordinator:
             self._distribution.members(), plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S),
         )  # fmt: skip
         self.members = Members(plan, self._server, settings.hosts or (), settings.replace)
+        self.uploads = Uploads(plan, self.members, self._journal, self._check_end)
         self._ended = ended
         self.inquiries = Inquiries(loop, self._server.broadcast)
         self._gather()
@@ -129,16 +131,17 @@ class Coordinator:
         if self.shells is not None:
             self.shells.lost(node, why)
         self.gathering.left(node)
-        if now.reason is not None and self._phase != RUNNING:
-            self._check_end()
-        elif self._phase == RUNNING and (node not in now.quiet or self._has_work(node)):
+        if self._phase == RUNNING and (node not in now.quiet or self._has_work(node)):
             self.fail(blame.unreported("node_lost", "node %d (%s) is lost: %s" % (node, host, why), node, host=host))
             self.node_is_quiet(node)
+        elif now.reason is not None:
+            self._check_end()
 
     # -- what the node that it lives on says ---------------------------------------------------------------------
 
     def cancel(self) -> None:
         self.stop("cancelled")
+        self.uploads.give_up()
 
     def lost(self, node: int, message: str) -> None:
         """Whoever looks after the bootstraps has gone: stop everything, and say so in the report."""
@@ -201,9 +204,8 @@ class Coordinator:
 
     def _no_shell(self) -> Optional[str]:
         """Why no command is to be started on any node."""
-        if self._phase == RUNNING and self.attempt.goes_on and self._distribution.has_shell:
-            return None
-        return "the job is being stopped"
+        is_open = self._phase == RUNNING and self.attempt.goes_on and self._distribution.has_shell
+        return None if is_open else "the job is being stopped"
 
     # -- stopping ------------------------------------------------------------------------------------------------
 
@@ -259,7 +261,7 @@ class Coordinator:
         if self._phase == OVER:
             return
         everybody = self.members.present if now.reason is not None else range(self._plan["nodes"])
-        if not all(node in now.quiet for node in everybody):
+        if not all(node in now.quiet for node in everybody) or not self.uploads.are_done(now):
             return
         can_go_on = 0 not in now.leaving or self._settings.returns
         verdict = self._judge.of(now, can_go_on=can_go_on)

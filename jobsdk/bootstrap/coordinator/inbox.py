@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Ready,
         StacksTaken,
         Start,
+        Uploaded,
         Warned,
     )
     from ..spec.plan import Plan
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .gathering import Gathering
     from .members import Members
     from .shells import Shells
+    from .uploads import Uploads
 
     class Job(Protocol):
         """What messages act on: the coordinator."""
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         inquiries: Inquiries
         shells: Optional[Shells]
         assembly: Optional[Assembly]
+        uploads: Uploads
         told: Start
         is_gathering: bool
         is_running: bool
@@ -149,6 +152,9 @@ class Inbox:
         opened = self._job.shells.opened.get(peer.number, 0) if self._job.shells is not None else 0
         if message.get("shells", 0) == opened:  # else it is not up to date
             self._job.node_is_quiet(peer.number)
+
+    def _on_uploaded(self, peer: Peer, message: Uploaded) -> None:
+        self._job.uploads.heard(peer.number, message)
 
     def _on_shell(self, peer: Peer, message: Message) -> None:
         if self._job.shells is not None:

@@ -8,7 +8,7 @@ from ..spec import events
 
 if TYPE_CHECKING:
     from ..failures.report import Outcome
-    from ..spec.messages import Inventory, Join, RankSaid, RankStarted, Start
+    from ..spec.messages import Inventory, Join, RankSaid, RankStarted, Start, Uploaded
     from ..spec.report import Cause, RankEnd, RestartSummary, RunReport
     from .restarts import Decision
 
@@ -55,6 +55,11 @@ class Journal:
 
     def warning(self, text: str, node: Optional[int] = None) -> None:
         self._note("warning", **({} if node is None else {"node": node}), message=text)
+
+    def uploaded(self, node: int, message: Uploaded) -> None:
+        """A node has copied an output, or a checkpoint in it, to its object store."""
+        keys = [key for key in ("name", "url", "checkpoint", "files", "bytes", "seconds") if key in message]
+        self._note("output_uploaded", node=node, **_chosen(message, *keys))
 
     def failure(self, failure: RankEnd, words: str) -> None:
         """Something has failed, which may be the root cause or follow from it; `class` where no rank has said it."""

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..control.loop import Loop
 from ..spec import paths
@@ -33,6 +33,7 @@ class Whereabouts:
         self._folder = paths.node_logs(run_dir, node_rank)
         self._send = send
         self._taking: Dict[int, Tuple[int, str]] = {}  # processes that take stacks: the question's number, the file
+        self._spared: Set[int] = set()  # processes of ours that copy files
         self._watch: Optional[Watch] = None
 
     def watch(self, limit: float, logs: Callable[[], List[str]]) -> None:
@@ -73,6 +74,7 @@ class Whereabouts:
 
     def taken(self, pid: int) -> bool:
         """Whether `pid`, which has ended, was the one that looked; what it found is then told."""
+        self._spared.discard(pid)
         if pid not in self._taking:
             return False
         number, path = self._taking.pop(pid)
@@ -94,4 +96,8 @@ class Whereabouts:
 
     def others(self, pids: List[int]) -> List[int]:
         """Those of some processes that are not ours."""
-        return [pid for pid in pids if pid not in self._taking]
+        return [pid for pid in pids if pid not in self._taking and pid not in self._spared]
+
+    def spare(self, pid: int) -> None:
+        """A process of ours goes on when the ranks have ended, and does nothing for them."""
+        self._spared.add(pid)

@@ -138,13 +138,34 @@ class Inventory(TypedDict, total=False):
     python: Optional[PythonFacts]
 
 
+class Uploaded(TypedDict, total=False):
+    """`uploaded`: a node has copied an output to its object store, or has none to copy."""
+
+    type: str
+    #: the output; not there where the node has none
+    name: str
+    #: where it is now
+    url: str
+    #: the checkpoint in it that is uploaded before the ranks have ended, by the folder of its parts
+    checkpoint: str
+    #: whether the node has uploaded everything that `upload` asks for
+    last: bool
+    files: int
+    bytes: int
+    seconds: float
+    #: why it could not be uploaded
+    error: str
+
+
 class Plain(TypedDict):
     """A message without content: `cancel`, `clustered` and `facts` to node 0, `noted` from there."""
 
     type: str
 
 
-ToNode0 = Union[Inventory, Join, Ready, RankSaid, RankStarted, RankEnd, Quiet, Warned, Idle, StacksTaken, Shell, Plain]
+ToNode0 = Union[
+    Inventory, Join, Ready, RankSaid, RankStarted, RankEnd, Quiet, Warned, Idle, StacksTaken, Shell, Uploaded, Plain
+]  # fmt: skip
 
 # -- from node 0 -------------------------------------------------------------------------------------------------------
 
@@ -202,6 +223,12 @@ class Finish(TypedDict):
 
     type: str
     exit_code: int
+
+
+class Upload(TypedDict):
+    """`upload`: copy the outputs that go to object stores, as no rank runs any more."""
+
+    type: str
 
 
 class Refused(TypedDict):

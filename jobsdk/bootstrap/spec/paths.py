@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 
 from . import stores
 
@@ -28,6 +28,11 @@ def is_one_word(text: str) -> bool:
 def is_remote(uri: str) -> bool:
     """Whether an input or output is a URI rather than a path of this machine."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", uri) is not None
+
+
+def stays_with_run(uri: Optional[str]) -> bool:
+    """Whether an output is kept in the run's folder: it has no path, or one that only Azure ML can write."""
+    return uri is None or (is_remote(uri) and stores.store_of(uri) is None)
 
 
 def file_name(uri: str) -> str:

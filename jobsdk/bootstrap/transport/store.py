@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -54,6 +55,7 @@ class Progress:
 def run() -> int:
     """Answer one request; 0, or 1 where it could not be done."""
     request: Request = json.loads(sys.stdin.readline())
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with the bootstrap, which hears of it, too
     progress = Progress()
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     threading.Thread(target=_tell, args=(progress,), daemon=True).start()
@@ -215,11 +217,8 @@ def _facts(path: str) -> Optional[List[int]]:
 
 def _put(system: Any, source: str, target: str) -> None:
     size = os.path.getsize(source)
-    try:
-        system.put_file(source, target)
-    except FileNotFoundError:  # a store with real folders
-        system.makedirs(os.path.dirname(target), exist_ok=True)
-        system.put_file(source, target)
+    _make_folder(system, target)
+    system.put_file(source, target)
     system.invalidate_cache()
     there = system.info(target)["size"]
     if there != size:
@@ -227,11 +226,14 @@ def _put(system: Any, source: str, target: str) -> None:
 
 
 def _write(system: Any, target: str, content: bytes) -> None:
-    try:
-        system.pipe_file(target, content)
-    except FileNotFoundError:
+    _make_folder(system, target)
+    system.pipe_file(target, content)
+
+
+def _make_folder(system: Any, target: str) -> None:
+    """On a disk; elsewhere there are none, and a bucket that is missing is not made."""
+    if "file" in (system.protocol if isinstance(system.protocol, (list, tuple)) else (system.protocol,)):
         system.makedirs(os.path.dirname(target), exist_ok=True)
-        system.pipe_file(target, content)
 
 
 # -- both ----------------------------------------------------------------------------------------------------------

@@ -279,7 +279,7 @@ class KubernetesCompute(Compute):
                 found.append(Finding("warning", ("inputs", name, "path"), message, fix))
         if "outputs_volume" not in self.settings:
             for name, output in plan["outputs"].items():
-                if output["uri"] is None or layout.is_remote(output["uri"]):
+                if layout.stays_with_run(output["uri"]):
                     message = "the output stays in the pods, and goes with them"
                     fix = f"set outputs_volume of the compute {self.name}, or the output's path to one on a volume"
                     found.append(Finding("warning", ("outputs", name), message, fix))
