@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Environment = Mapping[str, str]
 
+_DONE, _ERROR = "done ", "error "  # how the note of an input that was fetched, or could not be, begins
 _STALLED_S = 60.0  # without a sign of whoever fetches
 _LOOK_EVERY_S = 0.1
 _SAY_EVERY_S = 30.0
@@ -40,8 +41,8 @@ def argv(environ: Environment) -> List[str]:
     return [python, *base.own_argv("store")[3:]]
 
 
-def bring(plan: Plan, name: str, run_dir: str) -> Optional[Moved]:
-    """Fetch one input to its folder; what was copied, and None where another has fetched it. Raises FetchError.
+def bring(plan: Plan, name: str, run_dir: str) -> Moved:
+    """Fetch one input to its folder; what was copied. Raises FetchError.
 
     Of several nodes with one run folder one fetches and the others wait, as long as it gives signs of life.
     """
@@ -53,8 +54,9 @@ def bring(plan: Plan, name: str, run_dir: str) -> Optional[Moved]:
         except FileExistsError:
             _wait(target, claim)
             continue
-        return _Fetch(plan, name, run_dir, claim).run(target)
-    return None
+        _Fetch(plan, name, run_dir, claim).run(target)
+    with open(claim) as file:
+        return cast("Moved", json.loads(file.read()[len(_DONE) :]))
 
 
 def _wait(target: str, claim: str) -> None:
@@ -66,8 +68,8 @@ def _wait(target: str, claim: str) -> None:
                 now = file.read()
         except FileNotFoundError:
             return
-        if now.startswith("error "):
-            raise FetchError(now[len("error ") :])
+        if now.startswith(_ERROR):
+            raise FetchError(now[len(_ERROR) :])
         if now != said:
             said, since = now, time.monotonic()
         time.sleep(_LOOK_EVERY_S)
@@ -91,20 +93,20 @@ class _Fetch:
         self._redact: Callable[[str], str] = secrets.redactor(plan, self._environment).text
         self._signs = 0
 
-    def run(self, target: str) -> Moved:
+    def run(self, target: str) -> None:
         partly = "%s.part-%d" % (self._claim, os.getpid())
         shutil.rmtree(partly, ignore_errors=True)
         began = time.monotonic()
         try:
             moved = self._copy(partly)
+            moved["seconds"] = round(time.monotonic() - began, 3)
+            self._note(_DONE + json.dumps(moved))
             os.rename(partly, target)
         except (FetchError, OSError) as error:
             shutil.rmtree(partly, ignore_errors=True)
             text = "input %s: %s" % (self._name, self._redact(str(error)))
-            self._note("error " + text)
+            self._note(_ERROR + text)
             raise FetchError(text) from error
-        moved["seconds"] = round(time.monotonic() - began, 3)
-        return moved
 
     def _copy(self, partly: str) -> Moved:
         import subprocess  # 10 ms that few jobs need

@@ -74,7 +74,7 @@ def fetch(plan: Plan, run_dir: str, tell: Tell) -> None:
             moved = fetching.bring(plan, name, run_dir)
         except fetching.FetchError as error:
             raise StagingError(str(error)) from error
-        tell("input_staged", name=name, uri=_shown(str(plan["inputs"][name]["uri"])), **(moved or {}))
+        tell("input_staged", name=name, uri=_shown(str(plan["inputs"][name]["uri"])), **moved)
 
 
 def _stage_input(name: str, given: DataPlan, uri: str, value: str, run_dir: str, cache: str, tell: Tell) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.detect import kubernetes
-from jobsdk.bootstrap.spec import plan_file, ranks
+from jobsdk.bootstrap.spec import plan_file, ranks, stores
 from jobsdk.bootstrap.spec import variables as variables_
 from jobsdk.compute.kubernetes import patches, placing
 from jobsdk.compute.kubernetes.settings import text as as_text
@@ -167,6 +167,7 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         "containers": [container],
         "volumes": volumes,
         **_some(
+            initContainers=_fetching(plan, settings, container),
             nodeSelector=_texts(settings, "node_selector"),
             tolerations=[*settings.get("tolerations", []), *_tolerations(plan, settings)],
             priorityClassName=settings.get("priority_class"),
@@ -180,6 +181,17 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         longest = plan["timeout_s"] + plan["rendezvous_timeout_s"] + plan["grace_s"] + _MARGIN_S
         pod["activeDeadlineSeconds"] = math.ceil(longest)
     return pod
+
+
+def _fetching(plan: Plan, settings: Settings, container: Object) -> list[Object]:
+    """What fetches the inputs where the image of the job cannot: it sees what the job's container does."""
+    image = settings.get("fetch_image")
+    if image is None or not any(map(stores.is_moved, plan["inputs"].values())):
+        return []
+    amounts = {key: str(settings[key]) for key in ("cpu", "memory") if settings.get(key)}
+    command = parcel.command("python3", PARCEL_DIR, "fetch", RUN_DIR)
+    own = {key: value for key, value in container.items() if key != "resources"}
+    return [{**own, "name": "fetch", "image": image, "command": command, **_some(resources=_some(requests=amounts))}]
 
 
 def _tolerations(plan: Plan, settings: Settings) -> list[Object]:

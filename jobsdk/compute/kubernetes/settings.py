@@ -56,6 +56,7 @@ SETTINGS: dict[str, Setting] = {
     "context": _setting("text", "the context of the kubeconfig; not given: the current one, or the pod's own", False),
     "namespace": _setting("name", "the namespace; not given: that of the context", False),
     "image": _setting("text", "the container image of jobs that name none"),
+    "fetch_image": _setting("text", "the image of a container that fetches inputs from object stores before the job's"),
     "image_pull_policy": _setting("policy", "Always, IfNotPresent or Never"),
     "image_pull_secrets": _setting("texts", "names of Secrets with registry credentials"),
     "python": _setting("text", "the Python in the image that runs the bootstrap; not given: python3"),

@@ -6,12 +6,14 @@ Containers are podman's, on an image without ssh. The network has names: a pod i
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import json
 import os
 import queue
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests import engines
@@ -55,6 +57,7 @@ class Cluster(ApiServer):
         self._controller = threading.Thread(target=self._control, daemon=True)
         self._waiters: list[threading.Thread] = []
         self._lost: set[str] = set()  # pods of machines without power, by uid
+        self.images = {engines.IMAGE}  # that can be pulled
         self.errors: list[str] = []  # of the kubelet itself
         self.logs = self._read_log
         self.store.changed = lambda what, one: self._todo.put((what, copy.deepcopy(one)))
@@ -74,6 +77,20 @@ class Cluster(ApiServer):
             waiter.join(60)
         self._podman.run("network", "rm", "-f", self._network, check=False)
         super().__exit__()
+
+    @contextlib.contextmanager
+    def image_with(self, package: Path) -> Iterator[str]:
+        """An image whose Python has a package, too."""
+        name = f"{self._network}:with-{package.name.lower()}"
+        file = self._folder / "Containerfile"
+        file.write_text(f"FROM {engines.IMAGE}\nCOPY {package.name} /usr/lib/python3/dist-packages/{package.name}\n")
+        self._podman.run("build", "--tag", f"localhost/{name}", "--file", str(file), str(package.parent))
+        self.images.add(f"localhost/{name}")
+        try:
+            yield f"localhost/{name}"
+        finally:
+            self.images.discard(f"localhost/{name}")
+            self._podman.run("rmi", "-f", f"localhost/{name}", check=False)
 
     def gateway(self) -> str:
         """The address at which pods reach this machine, on their private network."""
@@ -195,22 +212,18 @@ class Cluster(ApiServer):
         folder.mkdir()
         spec = pod["spec"]
         (container,) = spec["containers"]
-        if container["image"] != engines.IMAGE:
+        if container["image"] not in self.images:
             waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{container["image"]}"'}
             self._state(name, "Pending", {"waiting": waiting})
             return
+        for first in spec.get("initContainers", ()):
+            self._podman.run("run", "--rm", "--network", self._network, *self._options(pod, first, folder))
         argv = [
             "run", "--detach", "--name", uid, "--network", self._network, "--hostname", spec["hostname"],
             "--network-alias", f"{spec['hostname']}.{spec['subdomain']}", "--log-driver", "k8s-file",
             "--log-opt", f"path={folder}/log", "--stop-timeout", "30",
         ]  # fmt: skip
-        argv += [*_security(spec, container), *self._mounts(pod, container, folder)]
-        for variable in container["env"]:
-            argv += ["--env", f"{variable['name']}={self._value(pod, variable)}"]
-        limit = container.get("resources", {}).get("limits", {}).get("memory")
-        if limit:
-            argv += ["--memory", limit.replace("Mi", "m").replace("Gi", "g")]
-        self._podman.run(*argv, "--entrypoint", json.dumps(container["command"]), container["image"])
+        self._podman.run(*argv, *self._options(pod, container, folder))
         self._state(name, "Running", {"running": {"startedAt": now()}})
         code = int(self._podman.run("wait", uid, timeout=280))
         if uid in self._lost:
@@ -224,6 +237,16 @@ class Cluster(ApiServer):
             self.store.changed("MODIFIED", self.store.get("Job", "jobs", owner))
         finally:
             self._podman.run("rm", "-f", "-t", "0", uid, check=False)
+
+    def _options(self, pod: Object, container: Object, folder: Path) -> list[str]:
+        """What `podman run` needs to know of a container, its image last."""
+        argv = [*_security(pod["spec"], container), *self._mounts(pod, container, folder)]
+        for variable in container["env"]:
+            argv += ["--env", f"{variable['name']}={self._value(pod, variable)}"]
+        limit = container.get("resources", {}).get("limits", {}).get("memory")
+        if limit:
+            argv += ["--memory", limit.replace("Mi", "m").replace("Gi", "g")]
+        return [*argv, "--entrypoint", json.dumps(container["command"]), container["image"]]
 
     def _state(self, pod: str, phase: str, state: Object) -> None:
         def change(one: Object) -> None:
@@ -274,7 +297,7 @@ class Cluster(ApiServer):
         return argv
 
     def _project(self, sources: list[Object], folder: Path) -> None:
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         for source in sources:
             (kind, reference), *_ = source.items()
             one = self.store.get({"configMap": "ConfigMap", "secret": "Secret"}[kind], "jobs", reference["name"])

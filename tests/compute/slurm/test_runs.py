@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk import JobFailed, MLClient, PyTorchDistribution, ScalingConfig, TorchConfig, command
+from jobsdk import Input, JobFailed, MLClient, Output, PyTorchDistribution, ScalingConfig, TorchConfig, command
 from jobsdk import compute as computes
 from jobsdk.client.run import Run
 from jobsdk.compute.hosts.host import Host
@@ -29,6 +29,7 @@ from tests.bootstrap.runs import wait_for
 from tests.compute import collectives
 from tests.compute.slurm.cluster import SlurmCluster
 from tests.compute.ssh.sshd import Sshd, end_connections
+from tests.stores import S3
 
 pytestmark = [pytest.mark.engine("slurm")]
 
@@ -416,3 +417,18 @@ def test_a_shared_folder_is_open_to_whom_folder_mode_says(
     assert {found for path, found in files.items() if path.name != "tool.sh"} == {of_file}
     assert {found for path, found in files.items() if path.name == "tool.sh"} == {mode & 0o777}
     assert {path.name for path in files} >= {"rank-1.log", "slurm.log", "events.jsonl", "report.json", "plan.json"}
+
+
+@pytest.mark.framework("stores")
+def test_nodes_with_one_folder_fetch_from_and_upload_to_an_object_store_once(cluster: SlurmCluster, s3: S3) -> None:
+    run = start(
+        "cat ${{inputs.data}}/a.txt; echo $RANK > ${{outputs.model}}/rank-$RANK.txt",
+        inputs={"data": Input(path=s3.put("data/a.txt", b"alpha").rpartition("/")[0])},
+        outputs={"model": Output(path=f"s3://{s3.bucket}/models")},
+    ).result(200)
+    logs = [(run.folder.logs / f"node-{rank}/rank-{rank}.log").read_text() for rank in range(2)]
+    assert logs == ["alpha", "alpha"]
+    found = s3.objects("models")
+    found.pop(".jobsdk-upload.json")
+    assert found == {"rank-0.txt": b"0\n", "rank-1.txt": b"1\n"}
+    assert [event["node"] for event in run.folder.events() if event["event"] == "output_uploaded"] == [0]

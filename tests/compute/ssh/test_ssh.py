@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk import JobFailed, MLClient, Output, PyTorchDistribution, command
+from jobsdk import Input, JobFailed, MLClient, Output, PyTorchDistribution, command
 from jobsdk import compute as computes
 from jobsdk.bootstrap.system import gpu_locks
 from jobsdk.client.run import Run
@@ -467,3 +467,21 @@ def test_what_hosts_keep_is_open_to_whom_folder_mode_says(
         assert {path for path, found in files.items() if path.name != "tool.sh" and found != of_file} == set()
     assert (run.folder.logs / "node-1/rank-2.log").read_text() == "0000\n"
     assert run.folder.path.stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.framework("stores")
+def test_hosts_fetch_from_and_upload_to_an_object_store(lab: Configure, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "data").mkdir(parents=True)
+    (store / "data/a.txt").write_text("alpha")
+    run = start(
+        "cat ${{inputs.data}}/a.txt; echo $RANK > ${{outputs.model}}/rank-$RANK.txt",
+        inputs={"data": Input(path=f"local://{store}/data")},
+        outputs={"model": Output(path=f"local://{store}/models")},
+    ).wait(200)
+    assert run.status == "Completed", run.report
+    assert _log(run) == "alpha"
+    places = [f"{'node-1/' if rank > 1 else ''}rank-{rank}.txt" for rank in range(4)]
+    assert [(store / "models" / place).read_text() for place in places] == [f"{rank}\n" for rank in range(4)]
+    MLClient().jobs.download(run, download_path=tmp_path / "got", output_name="model")
+    assert (tmp_path / "got/named-outputs/model/node-1/rank-3.txt").read_text() == "3\n"
