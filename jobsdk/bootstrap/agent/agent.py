@@ -38,6 +38,7 @@ class NodeAgent:
         self._attempt = self._new_attempt()
         self._uploads = NodeUploads(self._member, self._whereabouts)
         self._coordinator: Optional[Coordinator] = None
+        self._is_lost = False  # node 0 has gone, and is looked for again once nothing runs here
         self._orphaned = False  # the local supervisor has gone
         self._code: Optional[int] = None
 
@@ -50,20 +51,20 @@ class NodeAgent:
         lifeline = None
         if node.lifeline is not None:
             lifeline = Lifeline(loop, node.lifeline, self._plan, node.run_dir, self._abandoned, self._member.heartbeat)
-        addresses, ports = node.control_addresses, node.control_ports
+        self._addresses, self._ports = node.control_addresses, node.control_ports
         if node.rank == 0:
-            listener = node.listener or network.listener("", *ports)
-            addresses, ports = (network.own_address(listener),), (listener.getsockname()[1],)
+            listener = node.listener or network.listener("", *self._ports)
+            self._addresses, self._ports = (network.own_address(listener),), (listener.getsockname()[1],)
             settings = Settings(
                 node.run_dir, node.token, node.hosts, lifeline.ask_for_node if lifeline else None, node.restart,
-                node.used, node.returns or lifeline is not None, node.judged,
+                node.used, node.returns or lifeline is not None, node.judged, node.replaced,
             )  # fmt: skip
             self._coordinator = Coordinator(loop, self._plan, listener, settings, self._job_ended)
             if lifeline is not None:
                 lifeline.coordinator = self._coordinator
             else:
                 Requests(loop, node.run_dir, self._plan, self._coordinator)
-        self._member.connect(addresses, ports, self._joined, self._message, self._control_lost)
+        self._connect()
         try:
             loop.run()
         finally:
@@ -72,6 +73,9 @@ class NodeAgent:
         if self._orphaned and self._coordinator is not None:  # nobody else can clean up after other bootstraps
             processes.kill_run(node.run_dir)
         return exit_codes.LOST if self._code is None else self._code
+
+    def _connect(self) -> None:
+        self._member.connect(self._addresses, self._ports, self._joined, self._message, self._control_lost)
 
     def _new_attempt(self) -> NodeAttempt:
         return NodeAttempt(self._member, self._whereabouts, self._quiet)
@@ -88,6 +92,7 @@ class NodeAgent:
         if self._code is not None:
             return  # the job is over
         if kind == "start":
+            self._member.standing = message.get("standing")
             self._attempt.start(cast("Start", message))
         elif kind == "stop":
             self._attempt.stop(message["reason"])
@@ -101,6 +106,10 @@ class NodeAgent:
             self._attempt.hear_shell(message)
         elif kind == "cluster":
             self._attempt.hear_cluster(message["what"])
+        elif kind == "handed_over" and self._coordinator is None:
+            self._member.standing = message["standing"]
+            self._member.leave()
+            self._control_lost("node 0 was taken away")
         elif kind == "finish" and self._coordinator is None:
             self._job_ended(message["exit_code"])
         elif kind == "refused":
@@ -109,25 +118,38 @@ class NodeAgent:
 
     def _again(self, attempt: int) -> None:
         """The job is started once more."""
-        self._attempt.close()
-        self._member.attempt = attempt
-        self._attempt = self._new_attempt()
+        self._renew_attempt(attempt)
         self._member.prepare_metrics()
         self._member.ready()
+
+    def _renew_attempt(self, number: Optional[int]) -> None:
+        self._attempt.close()
+        self._member.attempt = number
+        self._attempt = self._new_attempt()
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def _control_lost(self, why: str) -> None:
-        if self._code is None:
-            self._member.say("lost the control port: %s" % why)
+        if self._code is not None:
+            return
+        self._member.say("lost the control port: %s" % why)
+        if self._node.replaced and self._member.joined and self._coordinator is None:
+            self._is_lost, self._member.joined = True, False
+            self._attempt.stop("lost")
+            self._quiet()
+        else:
             self._code = exit_codes.LOST
             self._quiet()
             self._attempt.stop("lost")
 
     def _quiet(self) -> None:
-        """Nothing runs here any more: that is the end, if the job has one."""
+        """Nothing runs here any more: that is the end, if the job has one; without a node 0 it joins the next one."""
         if self._code is not None and self._attempt.is_quiet:
             self._loop.stop()
+        elif self._is_lost and self._attempt.is_quiet:
+            self._is_lost = False
+            self._renew_attempt(None)
+            self._connect()
 
     def _job_ended(self, code: int) -> None:
         self._code = code

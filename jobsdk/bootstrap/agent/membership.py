@@ -18,7 +18,7 @@ from ..system import infiniband, network, processes
 from .node import Node
 
 if TYPE_CHECKING:
-    from ..spec.messages import ToNode0
+    from ..spec.messages import Standing, ToNode0
     from ..spec.plan import Plan
     from ..spec.report import RankEnd
 
@@ -38,6 +38,7 @@ class Membership:
         self.inherited = {key: value for key, value in os.environ.items() if key not in variables.PRIVATE}
         self.attempt: Optional[int] = None
         self.joined = False
+        self.standing: Optional[Standing] = None  # where the job stood when it last started
         self._has_told = False  # what this node has
         self.heartbeat: float = plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S)
 
@@ -55,7 +56,7 @@ class Membership:
             self.joined = True
             self.send({
                 "type": "join", "host": self.host, "pid": os.getpid(), "gpus": self.node.gpus, "ports": self._ports(),
-                "cores": self.cores(), "infiniband": self._infiniband(),
+                "cores": self.cores(), "infiniband": self._infiniband(), "standing": self.standing,
             })  # fmt: skip
             joined()
 
@@ -63,6 +64,10 @@ class Membership:
             self.loop, addresses, ports, self.node.token, "node", self.node.rank, self.plan["rendezvous_timeout_s"],
             join, heard, lost, self.say, self.heartbeat,
         )  # fmt: skip
+
+    def leave(self) -> None:
+        """Close the connection to node 0."""
+        self._client.close()
 
     def ready(self) -> None:
         """Tell node 0 that this node waits for another attempt."""

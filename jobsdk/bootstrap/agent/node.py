@@ -25,4 +25,5 @@ class Node(NamedTuple):
     broken: Optional[str] = None  # why nothing can be started here; node 0 is to hear of it
     used: Optional[List[int]] = None  # what of the budgets for restarts was used by then (restarts.Used)
     returns: bool = False  # whether somebody starts the whole job again when this node is taken away
+    replaced: bool = False  # whether every node that is lost gets another bootstrap, also node 0
     judged: bool = False  # whether somebody else says how the job ended when this node 0 is taken away

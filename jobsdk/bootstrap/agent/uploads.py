@@ -39,14 +39,15 @@ class NodeUploads:
         self._whereabouts = whereabouts
         self._names = [name for name, given in self._plan["outputs"].items() if stores.is_moved(given)]
         self._waiting: List[Uploaded] = []
-        self._runs = False
+        self._runs = self._is_begun = False
         self._seen: Set[str] = set()  # checkpoints that are uploaded, or wait for it
         self._notes = self._run_dir + "/outputs/.uploads"
 
     def begin(self) -> None:
         """This node has joined. Note that it sees the folder, and look for checkpoints."""
-        if not self._names:
+        if not self._names or self._is_begun:
             return
+        self._is_begun = True
         os.makedirs(self._notes, exist_ok=True)
         with open("%s/node-%d" % (self._notes, self._member.node.rank), "w"):
             pass

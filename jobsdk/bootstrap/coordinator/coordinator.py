@@ -22,6 +22,7 @@ from .uploads import Uploads
 from .verdict import Judge
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from ..spec.messages import Standing
     from ..spec.plan import Plan
     from ..spec.report import Cause, RankEnd
     from .ending import Ending
@@ -36,7 +37,8 @@ class Settings:
     `hosts` names the nodes, where they are known before they join. `replace` asks whoever starts bootstraps for another
     one for a node; None where nobody can be asked. `restart` is how often the job has been started before this process
     was, `used` (restarts.Used) what of the budgets was used before. `returns`: somebody starts the whole job again when
-    this node is taken away; `judged`: somebody else then says how the job ended.
+    this node is taken away; `judged`: somebody else then says how the job ended; `replaced`: every node that is lost
+    gets another bootstrap, also this one, and the others then join that.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Settings:
         used: Optional[Sequence[int]] = None,
         returns: bool = False,
         judged: bool = False,
+        replaced: bool = False,
     ) -> None:
         self.run_dir = run_dir
         self.token = token
@@ -58,6 +61,7 @@ class Settings:
         self.used = used
         self.returns = returns
         self.judged = judged
+        self.replaced = replaced
 
 
 class Coordinator:
@@ -173,6 +177,9 @@ class Coordinator:
         )
 
     def _start(self) -> None:
+        standing = self.members.standing() if self._started_at is None else None
+        if standing is not None and not self._take_over(standing):
+            return
         self._phase = RUNNING
         members, journal, number = self.members, self._journal, self.attempt.number
         self.attempt.quiet.clear()  # a node that came while the others stopped has said that nothing runs there
@@ -181,6 +188,8 @@ class Coordinator:
         start, warning = members.start_message(self.gathering.ports(), number)
         if warning and not number:
             journal.warning(warning)
+        if self._settings.replaced:
+            start["standing"] = self._standing(is_due=False)
         self.told = start
         self.shells = Shells(members, start["addresses"], self._no_shell, self.attempt.quiet.discard)
         journal.started(start)
@@ -190,10 +199,23 @@ class Coordinator:
             lambda failure, missing: self.fail(missing_failure(members, failure.kind, failure.message, missing)),
         )  # fmt: skip
 
-    def _start_clock(self) -> None:
+    def _take_over(self, standing: Standing) -> bool:
+        """Go on where the job stood when its node 0 was lost; whether the next attempt is to start at once."""
+        self._judge.take_over(standing)
+        self.attempt = Attempt(standing["restart"])
+        self._start_clock(standing["started"])
+        if not standing["is_due"]:
+            text = "node 0 was lost, and another bootstrap has taken its place"
+            self.fail(blame.unreported("node_lost", text, 0))
+        return standing["is_due"]
+
+    def _standing(self, *, is_due: bool) -> Standing:
+        return self._judge.standing(self.attempt.number, is_due, self._started_at or self._begun)
+
+    def _start_clock(self, started: Optional[float] = None) -> None:
         """The job's time limit counts from its first start."""
         earlier = events.of(self._settings.run_dir, "started") if self._settings.restart else []
-        self._started_at = earlier[0]["t"] if earlier else time.time()
+        self._started_at = started or (earlier[0]["t"] if earlier else time.time())
         if self._plan["timeout_s"]:
             left = self._plan["timeout_s"] - (time.time() - self._started_at)
             self._loop.later(max(0.0, left), self._time_is_up)
@@ -263,7 +285,7 @@ class Coordinator:
         everybody = self.members.present if now.reason is not None else range(self._plan["nodes"])
         if not all(node in now.quiet for node in everybody) or not self.uploads.are_done(now):
             return
-        can_go_on = 0 not in now.leaving or self._settings.returns
+        can_go_on = 0 not in now.leaving or self._settings.returns or self._settings.replaced
         verdict = self._judge.of(now, can_go_on=can_go_on)
         if verdict.again is not None and verdict.outcome.cause is not None:
             self._start_again(verdict.outcome.cause, verdict.again)
@@ -285,7 +307,7 @@ class Coordinator:
         self._journal.restart(number, cause, decision, summary, 0 in leaving)
         self.attempt = Attempt(number)
         if 0 in leaving:
-            self._end().hand_over()
+            self._end().hand_over(self._standing(is_due=True) if self._settings.replaced else None)
             return
         self._phase = PAUSING
         self._close_shells()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, Optional
 
 from ..control.loop import Loop
 from ..control.server import ControlServer
@@ -13,6 +13,7 @@ from .journal import Journal
 
 if TYPE_CHECKING:
     from ..failures.report import Outcome
+    from ..spec.messages import HandedOver, Standing
     from ..spec.report import RunReport
 
 _PATIENCE_S = 2.0  # seconds for which the others are waited for
@@ -38,8 +39,12 @@ class Ending:
         self._journal.ended(outcome)
         self._leave(outcome.exit_code)
 
-    def hand_over(self) -> None:
-        """Node 0 must go: whoever starts bootstraps starts over, knowing from the events where the job is."""
+    def hand_over(self, standing: Optional[Standing]) -> None:
+        """Node 0 must go. The others join the next one with the `standing`; without one, whoever starts bootstraps
+        starts over, knowing from the events where the job is."""
+        if standing is not None:
+            self._leave(exit_codes.PREEMPTED, {"type": "handed_over", "standing": standing})
+            return
         try:
             os.close(os.open(paths.handed_over_mark(self._run_dir), os.O_WRONLY | os.O_CREAT, 0o666))
         except OSError:
@@ -50,9 +55,9 @@ class Ending:
         """End on all nodes, and leave the last word to somebody else."""
         self._leave(exit_codes.PREEMPTED)
 
-    def _leave(self, exit_code: int) -> None:
+    def _leave(self, exit_code: int, last: Optional[HandedOver] = None) -> None:
         """The others close once they have read the last word; node 0's own connection is ours to close."""
-        self._server.broadcast({"type": "finish", "exit_code": exit_code})
+        self._server.broadcast(last or {"type": "finish", "exit_code": exit_code})
         self._server.close()
         deadline = time.monotonic() + _PATIENCE_S
 

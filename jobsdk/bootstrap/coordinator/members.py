@@ -9,7 +9,7 @@ from ..control.server import ControlServer, Peer
 from ..system import infiniband, network
 
 if TYPE_CHECKING:
-    from ..spec.messages import Join, Start
+    from ..spec.messages import Join, Standing, Start
     from ..spec.plan import Plan
 
 
@@ -51,6 +51,11 @@ class Members:
             return False
         del self.present[peer.number]
         return True
+
+    def standing(self) -> Optional[Standing]:
+        """Where the job stood for the nodes that have lost an earlier node 0; None if there was none."""
+        found = [standing for one in self.present.values() for standing in [one.get("standing")] if standing]
+        return max(found, key=lambda one: (one["restart"], one["is_due"]), default=None)
 
     def has_joined(self, node: int, pid: int) -> bool:
         """Whether that process once joined for the node."""

@@ -10,6 +10,7 @@ from .attempt import Attempt
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..failures.report import Outcome
+    from ..spec.messages import Standing
     from ..spec.plan import Plan
     from ..spec.report import Cause, RankEnd, RestartSummary, RunReport
     from ..spec.secrets import Redactor
@@ -37,6 +38,16 @@ class Judge:
         self._restarts: List[RestartSummary] = []
         if restart:
             self._restarts = [event["summary"] for event in events.of(run_dir, "restart")]
+
+    def standing(self, number: int, is_due: bool, started: float) -> Standing:
+        """What another node 0 needs to know to go on from the attempt `number`."""
+        return {"restart": number, "is_due": is_due, "used": self._used or (), "restarts": self._restarts,
+                "started": started}  # fmt: skip
+
+    def take_over(self, standing: Standing) -> None:
+        """Go on with the budgets and restarts of an earlier node 0."""
+        self._used = standing["used"]
+        self._restarts = list(standing["restarts"])
 
     def words(self, cause: RankEnd) -> str:
         """A failure in one line."""

@@ -12,7 +12,23 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, TypedDict, Union
 
-from .report import RankEnd
+from .report import RankEnd, RestartSummary
+
+
+class Standing(TypedDict):
+    """Where the job stands. Every node keeps the last one, so that another node 0 can go on from there."""
+
+    #: the attempt's number
+    restart: int
+    #: whether the attempt has been decided on, and is to start; otherwise it had started when node 0 was lost
+    is_due: bool
+    #: what of the budgets was used (restarts.Used)
+    used: Sequence[int]
+    #: the restarts before this attempt, as in the report
+    restarts: List[RestartSummary]
+    #: when the job first started, seconds since 1970
+    started: float
+
 
 # -- to node 0 ---------------------------------------------------------------------------------------------------------
 
@@ -34,6 +50,8 @@ class Join(TypedDict, total=False):
     cores: int
     #: its InfiniBand devices that can be used; None where that is not known
     infiniband: Optional[List[str]]
+    #: of a node that has lost node 0: where the job stood
+    standing: Optional[Standing]
     #: the node's end of its connection to node 0; node 0 adds it
     address: str
     #: node 0's end of that connection; node 0 adds it
@@ -181,6 +199,8 @@ class Start(TypedDict, total=False):
     ports: List[List[int]]
     #: the InfiniBand devices that all nodes may use; None: what a rank finds counts
     infiniband: Optional[List[str]]
+    #: where the job stands
+    standing: Standing
     #: the receiver's cores; only for a rank that another's launcher has started
     cores: int
     #: the receiver's GPUs; likewise
@@ -229,6 +249,13 @@ class Upload(TypedDict):
     """`upload`: copy the outputs that go to object stores, as no rank runs any more."""
 
     type: str
+
+
+class HandedOver(TypedDict):
+    """`handed_over`: node 0 goes, and another bootstrap of it starts the job again."""
+
+    type: str
+    standing: Standing
 
 
 class Refused(TypedDict):

@@ -35,11 +35,15 @@ LED = "JOBSDK_LED"
 REQUEUES = "JOBSDK_REQUEUES"
 
 
+#: Set to 1 where every node that is lost gets another bootstrap, also node 0, which the others then look for again.
+REPLACES = "JOBSDK_REPLACES"
+
+
 #: Variables between the bootstrap's own processes; user code never sees them.
 PRIVATE = frozenset((CONTROL, TOKEN, IO_DIR, MPIRUN, NODE, WORKING_DIR, PARCEL, CODE, CODE_HASH, RELAY, LED, REQUEUES))
 
 
-PRIVATE |= {"JOBSDK_NODE_RANK", "JOBSDK_HOSTS", "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"}
+PRIVATE |= {REPLACES, "JOBSDK_NODE_RANK", "JOBSDK_HOSTS", "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"}
 
 
 def control_variables(address: str, port: int, token: bytes) -> Dict[str, str]:
