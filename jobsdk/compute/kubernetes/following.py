@@ -74,6 +74,7 @@ class Following:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._loop is not None:
+            self._work.is_over = True  # before Python 3.12, asyncio.wait_for may lose a cancellation
             with contextlib.suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(_STOP_S)
@@ -168,7 +169,7 @@ class _Work:
 
     async def _follow(self, watches: Sequence[asyncio.Future[None]]) -> None:
         pause, looked = self._pace.shortest, 0.0
-        while True:
+        while not self.is_over:
             new, self._new, self._size = self._new, [], 0
             is_over = bool(new) and await asyncio.to_thread(self._write_down, new)
             if self._is_changed or is_over:
@@ -177,8 +178,7 @@ class _Work:
             if self._pods.is_known and self._jobs.is_known and (is_over or now - looked >= pause):
                 self._is_changed, looked = False, now
                 wanted = await asyncio.to_thread(self._look)
-                if wanted is None:
-                    self.is_over = True
+                self.is_over = self.is_over or wanted is None
                 if wanted is None or now - self.asked > _LEASE_S:
                     return
                 self._begin(wanted)
