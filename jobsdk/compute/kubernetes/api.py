@@ -35,6 +35,7 @@ KINDS = {
     "Service": ("api/v1", "services"),
 }
 _TIMEOUT_S = 10.0  # seconds
+_CLIENTS = 16  # that share the connections of what is followed
 _RETRY_S = 60.0  # seconds that a server may ask to wait at most
 _PAGE = 500  # objects in one answer
 _STRICT = {"fieldValidation": "Strict"}  # unless asked so, the server drops fields that it does not know
@@ -184,14 +185,16 @@ class Api:
         except self.errors as error:
             raise self.unreachable(error) from None
 
-    def asynchronous(self) -> httpx2.AsyncClient:
-        """A client for many answers at the same time that may go on for hours."""
+    def asynchronous(self) -> builtins.list[httpx2.AsyncClient]:
+        """Clients for many answers at the same time that may go on for hours."""
         import httpx2
         from lightkube.config.client_adapter import ConnectionParams
 
         timeout = httpx2.Timeout(_TIMEOUT_S, read=None, pool=None)
         parameters = ConnectionParams(timeout=timeout).httpx_params(self._config)
-        return httpx2.AsyncClient(**parameters, limits=httpx2.Limits(max_connections=None))
+        # For each request a client looks at all its connections: one with 1,000 would spend seconds on that.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=1)
+        return [httpx2.AsyncClient(**parameters, limits=limits) for _ in range(_CLIENTS)]
 
     def path(self, kind: str, name: str = "") -> str:
         base, plural = KINDS[kind]

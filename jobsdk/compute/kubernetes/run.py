@@ -63,7 +63,8 @@ class Look:
         self._read(pods, new)
         is_over = self._mirror.tell()
         if is_over or job is None or _has_ended(job) or (pods and all(pod.is_over for pod in _latest(pods).values())):
-            self._read(pods, self._asked(pods))
+            # Others may have more to say: they are read when they have ended, or nobody waits for them any longer.
+            self._read(pods, self._asked([pod for pod in pods if pod.is_over or not is_over]))
             is_over = self._mirror.tell()
         elif job is not None:
             self._replace_lost(pods)
@@ -191,6 +192,9 @@ class Look:
         is_read = all(known[pod.name]["whole"] or (pod.is_over and not pod.has_log) for pod in latest.values())
         if is_over:
             if is_read or self._has_waited("over", _PATIENCE_S):
+                if not is_read:
+                    self._read(pods, self._asked(pods))
+                    self._mirror.flush()
                 self._finish(latest)
                 # A pod that is stuck, or was brought back for node 0, would wait for the others. A Job that Kueue has
                 # suspended would start once more, for nobody.

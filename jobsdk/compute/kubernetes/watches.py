@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from jobsdk.compute.kubernetes.api import Api, Gone, Object, Refused
@@ -31,14 +32,18 @@ class Connection:
     def __init__(self, connect: Callable[[], Api], api: Api) -> None:
         self._connect = connect
         self.api = api
-        self._clients = contextlib.AsyncExitStack()
+        self._open = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Connection:
-        self._client: httpx2.AsyncClient = await self._clients.enter_async_context(self.api.asynchronous())
+        await self._begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._clients.aclose()
+        await self._open.aclose()
+
+    async def _begin(self) -> None:
+        clients = [await self._open.enter_async_context(client) for client in self.api.asynchronous()]
+        self._clients: Iterator[httpx2.AsyncClient] = itertools.cycle(clients)
 
     async def lines(self, path: str, parameters: Mapping[str, str]) -> AsyncIterator[list[bytes]]:
         """The lines of an answer as they come, without their ends; none at first, when the answer begins.
@@ -47,7 +52,7 @@ class Connection:
         """
         api, rest = self.api, b""
         try:
-            async with self._client.stream("GET", path, params=parameters) as answer:
+            async with next(self._clients).stream("GET", path, params=parameters) as answer:
                 if answer.status_code >= 400:
                     api.judge(answer.status_code, await answer.aread(), f"GET {path}", answer.headers)
                 _keep_alive(answer)
@@ -66,7 +71,7 @@ class Connection:
             api = await asyncio.to_thread(self._connect)
             if api is not self.api:
                 self.api = api
-                self._client = await self._clients.enter_async_context(api.asynchronous())
+                await self._begin()
         return min(_LONGEST_S, pause * 2)
 
 

@@ -14,6 +14,7 @@ import json
 import re
 import socket
 import ssl
+import sys
 import threading
 import time
 import uuid
@@ -164,6 +165,15 @@ class Store:
         self.news.notify_all()
 
 
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class ApiServer:
     """The server; `with ApiServer() as server`. `kubeconfig(path)` writes how to reach it."""
 
@@ -191,8 +201,7 @@ class ApiServer:
         self._listen(0)
 
     def _listen(self, port: int) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Listener(("127.0.0.1", port), _handler(self))
         if self._tls is not None:
             self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         self._port: int = self._server.server_address[1]

@@ -145,10 +145,12 @@ def test_the_end_does_not_wait_for_ever_for_a_node_that_is_silent(
 ) -> None:
     run = submit()
     pods.runs(0, 1)
+    pods.writes(1, "rank-1", b"so far\n")
     pods.finish()
     assert run.status == "Queued"
     monkeypatch.setattr(kubernetes_run, "_PATIENCE_S", 0.0)
     assert run.status == "Completed"
+    assert (run.folder.logs / "node-1/rank-1.log").read_bytes() == b"so far\n"
     assert ("Job", NAME) not in objects(server), "what still runs is ended"
 
 
