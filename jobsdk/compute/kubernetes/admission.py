@@ -7,15 +7,23 @@ watches. So a pod of the Job's template is sent as a dry run first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobsdk.compute.kubernetes.api import Api, Gone, Object, Refused
-from jobsdk.compute.kubernetes.objects import LABEL, pod_template
+from jobsdk.compute.kubernetes.objects import pod_template
 from jobsdk.errors import ComputeError
 
 #: Events of a Job or a pod that say why it does not start. (kube-controller-manager, kube-scheduler, kubelet.)
-_REASONS = ("FailedCreate", "FailedScheduling", "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "Failed")
+_REASONS = (
+    "FailedCreate",
+    "FailedScheduling",
+    "FailedMount",
+    "FailedAttachVolume",
+    "FailedCreatePodSandBox",
+    "Failed",
+    "FailedResourceClaimCreation",
+)
 #: What refusals have in their words, and what to do then.
 _FIXES = (
     ("runAsNonRoot", "set run_as_user of the compute to a number such as 1000, with an image that works for that user"),
@@ -28,19 +36,23 @@ _FIXES = (
     ("failed quota", "set cpu and memory of the compute: the namespace's ResourceQuota asks for them"),
     ("service account", "create the ServiceAccount, or correct service_account of the compute"),
     ("PriorityClass", "correct priority_class of the compute: `kubectl get priorityclasses` shows them"),
-    ("RuntimeClass", "correct the RuntimeClass in the compute's patches: `kubectl get runtimeclasses` shows them"),
+    ("RuntimeClass", "correct runtime_class of the compute: `kubectl get runtimeclasses` shows them"),
     ("LimitRange", "ask for as much as the namespace's LimitRange allows"),
     ("per Container", "ask for as much as the namespace's LimitRange allows"),
 )
 _POD = re.compile(r'pods "[^"]*" is forbidden: ')
 
 
-def check(api: Api, job: Object) -> bool:
-    """Whether a pod of the Job could be tried. Raises ComputeError if the server refuses it, or lacks what it names.
+def check(api: Api, objects: Sequence[Object]) -> bool:
+    """Whether a pod of the run could be tried. Raises ComputeError if the server refuses it, or lacks what it names.
 
     Without the right to create pods nothing is tried, and the Job's events tell the same a moment later.
     """
+    *others, job = objects
+    created = {(one["kind"], one["metadata"]["name"]) for one in others}
     for (kind, name), keys in _named(job).items():
+        if (kind, name) in created:
+            continue
         where = f"in namespace {api.place.namespace}"
         try:
             found = api.get(kind, name)
@@ -99,7 +111,7 @@ def _named(job: Object) -> dict[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = {}
 
     def take(kind: str, source: Mapping[str, Any] | None, field: str = "name") -> None:
-        if source and not source.get("optional") and source[field] != job["metadata"]["labels"][LABEL]:
+        if source and not source.get("optional"):
             found.setdefault((kind, source[field]), set()).update([source["key"]] if "key" in source else ())
 
     for volume in spec.get("volumes", ()):

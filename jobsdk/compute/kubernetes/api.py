@@ -100,7 +100,20 @@ class Api:
         return self._json("GET", self.path(kind, name))
 
     def create(self, one: Object) -> Object:
-        return self._json("POST", self.path(one["kind"]), one, parameters=_STRICT)
+        base, kind = _base(one["apiVersion"]), one["kind"]
+        path = f"{base}/namespaces/{self.place.namespace}/{self.plural(one['apiVersion'], kind)}"
+        return self._json("POST", path, one, parameters=_STRICT)
+
+    def plural(self, version: str, kind: str) -> str:
+        """What the API calls objects of a kind: for a kind that jobsdk does not know, the server is asked."""
+        if KINDS.get(kind, ("", ""))[0] == _base(version):
+            return KINDS[kind][1]
+        with contextlib.suppress(Gone):
+            for one in self._json("GET", _base(version)).get("resources", ()):
+                if one["kind"] == kind and one["namespaced"] and "/" not in one["name"]:
+                    return str(one["name"])
+        fix = "Fix: have an administrator install it, or leave out the setting that creates it"
+        raise ComputeError(f"the cluster has no objects of kind {kind} ({version}) in namespaces. {fix}")
 
     def dry_run(self, one: Object) -> None:
         """Have an object judged as if it were created: its schema, quotas, policies, webhooks. Raises Refused."""
@@ -267,6 +280,11 @@ class Api:
 
 class Gone(Refused):
     """There is no such object."""
+
+
+def _base(version: str) -> str:
+    """The path of an API group and version."""
+    return f"apis/{version}" if "/" in version else f"api/{version}"
 
 
 def connect(context: str | None, namespace: str | None) -> Api:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jobsdk.compute.base import Check
 from jobsdk.compute.kubernetes import admission, objects
-from jobsdk.compute.kubernetes.api import Api, connect
+from jobsdk.compute.kubernetes.api import Api, Object, connect
 from jobsdk.compute.kubernetes.lost import RIGHT
 from jobsdk.errors import ComputeError
 from jobsdk.job.command import command
@@ -44,11 +44,27 @@ def run(settings: Mapping[str, Any]) -> list[Check]:
             return [*found, Check(namespace, False, "there is no such namespace", fix)]
     except ComputeError as error:
         return [*found, Check.failed(namespace, error)]
-    return [*found, _rights(api, settings), _admission(api, settings), _following(api, settings), _replacing(api)]
+    plan = make_plan(command(command="true"), name="check")
+    compiled = objects.objects(plan, settings, image=settings.get("image") or "check", code=None)
+    return [
+        *found,
+        _rights(api, settings, compiled),
+        _admission(api, compiled),
+        _following(api, settings),
+        _replacing(api),
+    ]
 
 
-def _rights(api: Api, settings: Mapping[str, Any]) -> Check:
-    missing = _missing(api, settings, _RIGHTS)
+def _rights(api: Api, settings: Mapping[str, Any], compiled: Sequence[Object]) -> Check:
+    try:
+        more = {
+            ("create", api.plural(one["apiVersion"], one["kind"]), one["apiVersion"].rpartition("/")[0], "")
+            for one in compiled
+            if one["kind"] not in ("Job", "JobSet")
+        }
+    except ComputeError as error:
+        return Check.failed("objects", error)
+    missing = _missing(api, settings, (*_RIGHTS, *sorted(more - {*_RIGHTS})))
     fix = "have an administrator grant the role in docs/kubernetes.md" if missing else ""
     said = f"may not {', '.join(missing)}" if missing else "all that is needed"
     return Check(f"rights in namespace {api.place.namespace}", not missing, said, fix)
@@ -73,12 +89,10 @@ def _following(api: Api, settings: Mapping[str, Any]) -> Check:
     return Check("following", True, "changes of a run come by watch")
 
 
-def _admission(api: Api, settings: Mapping[str, Any]) -> Check:
+def _admission(api: Api, compiled: Sequence[Object]) -> Check:
     """Whether the namespace would take a pod with the compute's settings."""
-    plan = make_plan(command(command="true"), name="check")
-    job = objects.objects(plan, settings, image=settings.get("image") or "check", code=None)[-1]
     try:
-        is_tried = admission.check(api, job)
+        is_tried = admission.check(api, compiled)
     except ComputeError as error:
         return Check.failed("admission", error)
     if is_tried:

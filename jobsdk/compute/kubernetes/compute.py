@@ -126,7 +126,7 @@ class KubernetesCompute(Compute):
 
         api = self._api(spec)
         api.version()
-        admission.check(api, spec["objects"][-1])
+        admission.check(api, spec["objects"])
 
     def submit(self, spec: Spec, run: RunFolder, warn: Warn) -> None:
         """Create the Job suspended, then what it needs, owned by it, then let it start: if anything goes wrong on the
@@ -151,7 +151,7 @@ class KubernetesCompute(Compute):
         )  # fmt: skip
         try:
             for one in others:
-                if one.get("immutable"):
+                if one["metadata"]["name"] == made.bootstrap_name():
                     _bring_bootstrap(api, one)
                 else:
                     api.create(_filled(_owned(one, owner), run, code))
@@ -336,6 +336,8 @@ def _owned(one: Mapping[str, Any], owner: Mapping[str, Any]) -> dict[str, Any]:
 
 def _filled(one: Mapping[str, Any], run: RunFolder, code: Brought) -> dict[str, Any]:
     """An object with what is not written down before."""
+    if one["metadata"]["name"] != made.dns_name(run.name):  # the user's own
+        return dict(one)
     if one["kind"] == "Secret":
         values = {**parcel.secret_values(parcel.make(run)), **code.secret}
         return {**one, "data": {name: _base64(value.encode()) for name, value in values.items()}}

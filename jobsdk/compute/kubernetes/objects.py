@@ -13,7 +13,8 @@ from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.detect import kubernetes
 from jobsdk.bootstrap.spec import plan_file, ranks, stores
 from jobsdk.bootstrap.spec import variables as variables_
-from jobsdk.compute.kubernetes import patches, placing
+from jobsdk.compute.kubernetes import patches, placing, volumes
+from jobsdk.compute.kubernetes.settings import NAME
 from jobsdk.compute.kubernetes.settings import text as as_text
 from jobsdk.compute.shipping import parcel
 
@@ -82,6 +83,7 @@ def objects(plan: Plan, settings: Settings, *, image: str, code: str | None) -> 
         spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {LABEL: name}}
         found.append(_object("v1", "Service", name, labels, spec=spec))
         pod["subdomain"] = name
+    found += _of_the_run(settings, name, labels)
     found.append(_workload(plan, settings, name, labels, template))
     found = [_patched(one, settings.get("patches", [])) for one in found]
     _allow_escalation(pod_template(found[-1])["spec"]["containers"][0])
@@ -146,7 +148,7 @@ def _workload(plan: Plan, settings: Settings, name: str, labels: Mapping[str, st
 
 
 def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None) -> Object:
-    volumes, mounts = _volumes(settings, name, plan["run"])
+    places, mounts = _volumes(settings, name, plan["run"])
     container = {
         "name": CONTAINER,
         "image": image,
@@ -165,7 +167,7 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         "securityContext": _pod_security(settings),
         "terminationGracePeriodSeconds": math.ceil(plan["grace_s"] + _LAST_WORDS_S),
         "containers": [container],
-        "volumes": volumes,
+        "volumes": places,
         **_some(
             initContainers=_fetching(plan, settings, container),
             nodeSelector=_texts(settings, "node_selector"),
@@ -173,7 +175,15 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
             priorityClassName=settings.get("priority_class"),
             serviceAccountName=settings.get("service_account"),
             imagePullSecrets=[{"name": one} for one in settings.get("image_pull_secrets", [])],
+            initContainers=_beside(settings, mounts),
+            schedulerName=settings.get("scheduler_name"),
+            runtimeClassName=settings.get("runtime_class"),
+            resourceClaims=[
+                {"name": one, "resourceClaimTemplateName": template}
+                for one, template in settings.get("claims", {}).items()
+            ],
         ),
+        **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if settings.get("host_network") else {}),
         **placing.rules(settings, {LABEL: name}, plan["nodes"]),
     }
     if plan["timeout_s"]:
@@ -218,17 +228,32 @@ def _pod_security(settings: Settings) -> Object:
     is_non_root = settings.get("run_as_non_root", True if user else None)
     # Files on a volume belong to that group, so that a user who is not root can write them.
     as_user = {"runAsUser": user, "runAsGroup": user, "fsGroup": user} if user is not None else {}
-    return {"seccompProfile": {"type": "RuntimeDefault"}, **as_user, **_some(runAsNonRoot=is_non_root)}
+    own = {"seccompProfile": {"type": "RuntimeDefault"}, **as_user, **_some(runAsNonRoot=is_non_root)}
+    return dict(patches.merged(own, settings.get("pod_security_context", {}), "Pod"))
 
 
 def _container_security(settings: Settings) -> Object:
     # RDMA needs memory that stays where it is.
     needed = [*(["IPC_LOCK"] if settings.get("rdma") else []), *settings.get("capabilities", [])]
-    return {
+    own = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"], **_some(add=needed)},
         **_some(readOnlyRootFilesystem=settings.get("read_only_root")),
     }
+    return dict(patches.merged(own, settings.get("security_context", {}), "Container"))
+
+
+def _beside(settings: Settings, mounts: list[Object]) -> list[Object]:
+    """The init containers, then the sidecars: as restricted as the job's, with its volumes unless they name others."""
+    given = [*settings.get("init_containers", ())]
+    given += [{**one, "restartPolicy": "Always"} for one in settings.get("sidecars", ())]
+    found = []
+    for one in given:
+        users = [dict(mount) for mount in mounts if mount["name"].startswith("volume-")]
+        security = patches.merged(_container_security({}), one.get("securityContext", {}), "Container")
+        found.append({**_some(volumeMounts=users), **one, "securityContext": security})
+        _allow_escalation(found[-1])
+    return found
 
 
 def _environment(settings: Settings, name: str, code: str | None) -> list[Object]:
@@ -265,39 +290,40 @@ def _resources(plan: Plan, settings: Settings) -> Object:
     if gpus is None and plan["gpus_per_process"]:
         gpus = ranks.gpus_of(plan, len(distributions.of(plan).node_processes(0)))
     devices = {**_texts(settings, "devices"), **_texts(settings, "rdma")}
-    if gpus:
+    if gpus and ("gpu_resource" in settings or not settings.get("claims")):
         devices[settings.get("gpu_resource", _GPU)] = str(gpus)
     amounts = {key: str(settings[key]) for key in ("cpu", "memory") if settings.get(key)}
     # A limit on processors only slows down; one on memory keeps a machine alive. Devices need a limit.
     limits = {**{key: value for key, value in amounts.items() if key == "memory"}, **devices}
-    return _some(requests={**amounts, **devices}, limits=limits)
+    claims = [{"name": one} for one in settings.get("claims", ())]
+    return _some(requests={**amounts, **devices}, limits=limits, claims=claims)
 
 
 def _volumes(settings: Settings, name: str, run: str) -> tuple[list[Object], list[Object]]:
     """(volumes, mounts). The parcel is one folder of a ConfigMap, a Secret and the shared bootstrap."""
     sources = [*({"configMap": {"name": one}} for one in (bootstrap_name(), name)), {"secret": {"name": name}}]
-    volumes: list[Object] = [{"name": "parcel", "projected": {"sources": sources}}, {"name": "run", "emptyDir": {}}]
+    found: list[Object] = [{"name": "parcel", "projected": {"sources": sources}}, {"name": "run", "emptyDir": {}}]
     mounts: list[Object] = [
         {"name": "parcel", "mountPath": PARCEL_DIR, "readOnly": True},
         {"name": "run", "mountPath": RUN_DIR},
     ]
     if settings.get("shm_size"):
-        size = quantity(settings["shm_size"])
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
+        size = volumes.quantity(settings["shm_size"])
+        found.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
     if settings.get("read_only_root"):
-        volumes.append({"name": "tmp", "emptyDir": {}})
+        found.append({"name": "tmp", "emptyDir": {}})
         mounts.append({"name": "tmp", "mountPath": "/tmp"})  # nosec B108 # in the pod
     for number, given in enumerate(settings.get("volumes", [])):
         own = f"volume-{number}"
-        volumes.append({"name": own, **_volume_source(given)})
+        found.append({"name": own, **volumes.source(given, f"{name}-{own}")})
         more = _some(readOnly=given.get("read_only"), subPath=given.get("sub_path"))
         mounts.append({"name": own, "mountPath": given["mount"], **more})
     outputs = settings.get("outputs_volume")
     if outputs:
-        volumes.append({"name": "outputs", **_volume_source(outputs)})
+        found.append({"name": "outputs", **volumes.source(outputs)})
         mounts.append({"name": "outputs", "mountPath": f"{RUN_DIR}/outputs", "subPath": outputs_path(settings, run)})
-    return volumes, mounts
+    return found, mounts
 
 
 def outputs_path(settings: Settings, run: str) -> str:
@@ -305,24 +331,14 @@ def outputs_path(settings: Settings, run: str) -> str:
     return f"{settings['outputs_volume'].get('sub_path', '').strip('/')}/{run}".lstrip("/")
 
 
-def _volume_source(given: Mapping[str, Any]) -> Object:
-    if "claim" in given:
-        claim = {"claimName": given["claim"], **_some(readOnly=given.get("read_only"))}
-        return {"persistentVolumeClaim": claim}
-    if "host_path" in given:
-        return {"hostPath": {"path": given["host_path"]}}
-    if "empty_dir" in given:
-        size = given["empty_dir"]
-        return {"emptyDir": {"sizeLimit": quantity(size)} if isinstance(size, str | int) and size else size or {}}
-    return dict(given["source"])
-
-
-def quantity(size: Any) -> str:
-    """A size as Kubernetes writes it: docker's 2g is 2Gi, and what Kubernetes knows stays."""
-    found = re.fullmatch("([0-9]+)([bkmgBKMG])", str(size))
-    if found is None:
-        return str(size)
-    return found[1] + {"b": "", "k": "Ki", "m": "Mi", "g": "Gi"}[found[2].lower()]
+def _of_the_run(settings: Settings, name: str, labels: Mapping[str, str]) -> list[Object]:
+    """What is created with the run beside its own objects: volume claims, and the user's further objects."""
+    claims = volumes.claims(settings, name)
+    found = [_object("v1", "PersistentVolumeClaim", own, labels, spec=spec) for own, spec in claims.items()]
+    for one in json.loads(json.dumps(settings.get("objects", [])).replace(NAME, name)):
+        one["metadata"]["labels"] = {**one["metadata"].get("labels", {}), **labels}
+        found.append(one)
+    return found
 
 
 def _topology_of_queue(settings: Settings) -> Object:

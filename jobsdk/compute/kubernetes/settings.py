@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from jobsdk.compute.kubernetes import patches
 from jobsdk.compute.settings import Setting, mistakes_in, must_be
+from jobsdk.findings import one_of, show
 
-#: Settings that are lists of entries: (the keys of an entry, those of which it has one).
-_ENTRIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "env_from": (("prefix",), ("secret", "config_map")),
-}
-_SOURCES = ("claim", "host_path", "empty_dir", "source")
+#: In the setting `objects`: the name of the run's own objects.
+NAME = "${{name}}"
+
 _POLICIES = ("Always", "IfNotPresent", "Never")
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _AMOUNT = re.compile(r"\d+(\.\d+)?(m|k|[MGTPE]|[KMGTPE]i|[eE]\d+)?")
 _SIZE = re.compile(r"\d+(\.\d+)?(b|k|m|g|[KMGTPE]i?)?|\d+B")  # docker's, too
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -43,9 +45,55 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
             and all(_fits(_LABEL_KEY, str(key)) for key in value)
         ),
     ),
+    "path": ("an absolute path", lambda value: isinstance(value, str) and value.startswith("/")),
+    "label": ("the name of a label", lambda value: isinstance(value, str) and is_label_key(value)),
+    "count": ("a number of at least 1", lambda value: type(value) is int and value >= 1),
+    "operator": (one_of(_OPERATORS), lambda value: value in _OPERATORS),
+    "access": (one_of(_ACCESS_MODES), lambda value: value in _ACCESS_MODES),
+    "names": (
+        "a mapping of names",
+        lambda value: (
+            isinstance(value, Mapping) and all(_fits(_NAME, str(one)) for each in value.items() for one in each)
+        ),
+    ),
+    "any": ("a value", lambda value: value is not None),
     "mapping": ("a mapping", lambda value: isinstance(value, Mapping)),
     "mappings": ("a list of mappings", lambda value: _all(value, Mapping)),
 }
+
+
+class Entry(NamedTuple):
+    """What an entry of a setting has: fields with their forms, of which some are needed, and one of others."""
+
+    fields: Mapping[str, str]
+    needed: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
+    only_with: Mapping[str, str] = MappingProxyType({})  # field -> the field without which it has no meaning
+    is_open: bool = False  # further fields are allowed, as in a pod
+
+
+_SOURCE = {"claim": "text", "host_path": "path", "empty_dir": "any", "source": "mapping"}
+_CONTAINER = Entry({"name": "name", "image": "text"}, ("name", "image"), is_open=True)
+_ENTRIES = {
+    "env_from": Entry({"secret": "text", "config_map": "text", "prefix": "text"}, one_of=("secret", "config_map")),
+    "init_containers": _CONTAINER,
+    "node_affinity": Entry({"key": "label", "operator": "operator", "values": "texts"}, ("key", "operator")),
+    "objects": Entry(
+        {"apiVersion": "text", "kind": "text", "metadata": "mapping"}, ("apiVersion", "kind", "metadata"), is_open=True
+    ),
+    "outputs_volume": Entry({"sub_path": "text", "here": "text", **_SOURCE}, one_of=tuple(_SOURCE)),
+    "sidecars": _CONTAINER,
+    "spread": Entry({"topology": "label", "max_skew": "count", "required": "flag"}, ("topology",)),
+    "volumes": Entry(
+        {
+            "mount": "path", "read_only": "flag", "sub_path": "text", **_SOURCE, "size": "size",
+            "storage_class": "text", "access_mode": "access", "per_node": "flag",
+        },
+        ("mount",),
+        one_of=(*_SOURCE, "size"),
+        only_with={"storage_class": "size", "access_mode": "size", "per_node": "size"},
+    ),
+}  # fmt: skip
 
 
 def _setting(form: str, meaning: str, of_job: bool = True) -> Setting:
@@ -78,14 +126,29 @@ SETTINGS: dict[str, Setting] = {
     ),
     "exclusive": _setting("flag", "no two nodes of the job on one machine"),
     "topology": _setting("text", "the label of machines that must be equal for all nodes, such as a rack's"),
+    "node_affinity": _setting("mappings", "what machines must have: a list of {key: LABEL, operator, values}"),
+    "avoid_machines": _setting("texts", "machines that pods keep off, by the label kubernetes.io/hostname"),
+    "spread": _setting("mappings", "how pods spread over machines: a list of {topology: LABEL, max_skew, required}"),
+    "scheduler_name": _setting("text", "the scheduler; not given: Kubernetes' own"),
+    "runtime_class": _setting("text", "the RuntimeClass"),
+    "host_network": _setting("flag", "pods use their machine's network"),
+    "claims": _setting("names", "devices by dynamic resource allocation: {name: ResourceClaimTemplate}"),
+    "init_containers": _setting("mappings", "containers that run before the job's, as in a pod"),
+    "sidecars": _setting("mappings", "containers that run beside the job's, as in a pod"),
     "priority_class": _setting("text", "the PriorityClass"),
     "service_account": _setting("text", "the ServiceAccount"),
     "service_account_token": _setting("flag", "pods get the ServiceAccount's token; not given: they do not"),
     "run_as_user": _setting("number", "the user's number that the image's processes run as; at least 1 is not root"),
     "run_as_non_root": _setting("flag", "refuse to run as root; for images whose own user is a number"),
     "read_only_root": _setting("flag", "the image's file system is read-only; /tmp is a folder of the pod"),
+    "security_context": _setting("mapping", "further fields of the container's securityContext"),
+    "pod_security_context": _setting("mapping", "further fields of the pod's securityContext"),
     "capabilities": _setting("texts", "Linux capabilities that the job needs, such as SYS_PTRACE; all are dropped"),
-    "volumes": _setting("mappings", "a list of {mount, claim | host_path | empty_dir | source, read_only, sub_path}"),
+    "volumes": _setting(
+        "mappings",
+        "a list of {mount, claim | host_path | empty_dir | source | size, read_only, sub_path}; size: a claim that is "
+        "created with the run, with storage_class, access_mode and per_node",
+    ),
     "outputs_volume": _setting("mapping", "where outputs are kept: {claim | host_path | source, sub_path, here}"),
     "code_volume": _setting("mapping", "where large code is put: {here: a folder of this machine, path: it in a pod}"),
     "code_url": _setting("mapping", "where large code is put: {upload: an fsspec URL, fetch: its http(s) URL}"),
@@ -97,6 +160,7 @@ SETTINGS: dict[str, Setting] = {
     "labels": _setting("labels", "further labels of the Job and its pods"),
     "annotations": _setting("scalars", "further annotations of the Job and its pods"),
     "ttl_seconds_after_finished": _setting("number", "when an ended Job is deleted; not given: after 3 days"),
+    "objects": _setting("mappings", "manifests that are created with the run and deleted with it"),
     "patches": _setting(
         "mappings", "a list of {kind, patch}: strategic merge patches of Job, JobSet, Pod, Container, ..."
     ),
@@ -163,21 +227,20 @@ def mistakes(settings: Mapping[str, Any], *, of_job: bool = False) -> Iterator[t
 
 def _inner_mistakes(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """What is wrong within a value of the right form."""
-    for entry in value if name in _ENTRIES else ():
-        yield from _of_entry(name, entry, *_ENTRIES[name])
+    if name in _ENTRIES:
+        for entry in value if isinstance(value, list) else (value,):
+            yield from ((name, f"{dict(entry)}: {why}") for why in _of_entry(entry, _ENTRIES[name]))
     if name == "volumes":
-        for volume in value:
-            if not isinstance(volume.get("mount"), str) or not volume["mount"].startswith("/"):
-                yield name, f"{dict(volume)}: needs mount, an absolute path"
-            yield from _of_entry(name, volume, ("mount", "read_only", "sub_path"), _SOURCES)
         mounts = [str(volume.get("mount")).rstrip("/") for volume in value]
         for mount in sorted({one for one in mounts if mounts.count(one) > 1}):
             yield name, f"mount two volumes at {mount}"
         for mount in mounts:
             if f"{mount}/".startswith("/jobsdk/"):
                 yield name, f"cannot be mounted at {mount}: /jobsdk is for jobsdk itself"
-    elif name == "outputs_volume":
-        yield from _of_entry(name, value, ("sub_path", "here"), _SOURCES)
+    elif name == "objects":
+        for number, one in enumerate(value):
+            if NAME not in str((one.get("metadata") or {}).get("name")):
+                yield name, f"[{number}]: metadata.name must contain {NAME}, which stands for the run's name"
     elif name in ("code_volume", "code_url"):
         keys = ("here", "path") if name == "code_volume" else ("upload", "fetch")
         if sorted(value) != sorted(keys):
@@ -192,12 +255,19 @@ def _inner_mistakes(name: str, value: Any) -> Iterator[tuple[str, str]]:
                 yield from ((name, why) for why in patches.mistakes(patch["kind"], patch["patch"]))
 
 
-def _of_entry(
-    name: str, entry: Mapping[str, Any], keys: tuple[str, ...], sources: tuple[str, ...]
-) -> Iterator[tuple[str, str]]:
-    known = (*keys, *sources)
-    unknown = [key for key in entry if key not in known]
+def _of_entry(entry: Mapping[str, Any], of: Entry) -> Iterator[str]:
+    """What is wrong with an entry of a setting."""
+    unknown = [] if of.is_open else [key for key in entry if key not in of.fields]
     if unknown:
-        yield name, f"{dict(entry)}: there is no {unknown[0]!r}; there are {', '.join(known)}"
-    if sum(source in entry for source in sources) != 1:
-        yield name, f"{dict(entry)}: needs one of {', '.join(sources)}"
+        yield f"there is no {unknown[0]!r}; there are {', '.join(of.fields)}"
+    for field, form in of.fields.items():
+        meaning, fits = _FORMS[form]
+        if field in of.needed and (field not in entry or not fits(entry[field])):
+            yield f"needs {field}, {meaning}"
+        elif field in entry and not fits(entry[field]):
+            yield f"{field} must be {meaning}, not {show(entry[field])}"
+    if of.one_of and sum(source in entry for source in of.one_of) != 1:
+        yield f"needs one of {', '.join(of.one_of)}"
+    for field, other in of.only_with.items():
+        if field in entry and other not in entry:
+            yield f"{field} has a meaning only with {other}"

@@ -36,6 +36,10 @@ PLURALS = {
     "events": ("", "Event"), "persistentvolumeclaims": ("", "PersistentVolumeClaim"),
     "pods": ("", "Pod"), "secrets": ("", "Secret"), "services": ("", "Service"),
 }  # fmt: skip
+#: (group and version, plural) -> kind, of what others install. The server lists them, as a real one does.
+INSTALLED = {
+    ("networking.k8s.io/v1", "networkpolicies"): "NetworkPolicy",
+}
 _PATH = re.compile(r"/(?:api|apis/([\w.-]+))/(v\w+)/namespaces/([\w-]+)/(\w+)(?:/([\w.-]+))?(?:/(log|status))?")
 
 
@@ -184,6 +188,7 @@ class ApiServer:
         self.store = Store()
         self.faults: list[Fault] = []
         self.requests: list[str] = []  # "METHOD /path?query", as they came
+        self.reviews: list[str] = []  # what was asked about rights, as JSON
         self.forbidden: set[str] = set()  # "verb resource"
         self.allowed: set[str] | None = None  # "verb resource"; None: all
         self.refused: list[str] = []  # "verb resource", as they were asked for
@@ -270,13 +275,18 @@ class ApiServer:
             return {"major": "1", "minor": VERSION.split(".")[1], "gitVersion": f"v{VERSION}.0"}
         if url.path.endswith("/selfsubjectaccessreviews"):
             asked = json.loads(body)["spec"]["resourceAttributes"]
+            self.reviews.append(json.dumps(asked))
             resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
             return {"status": {"allowed": f"{asked['verb']} {resource}" not in self.forbidden}}
+        installed = {plural: kind for (group, plural), kind in INSTALLED.items() if url.path == f"/apis/{group}"}
+        if installed:
+            resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in installed.items()]
+            return {"kind": "APIResourceList", "resources": resources}
         found = _PATH.fullmatch(url.path)
-        if found is None or found[4] not in PLURALS or (found[1] or "") != PLURALS[found[4]][0]:
+        kind = _kind(found[1] or "", found[2], found[4]) if found is not None else None
+        if found is None or kind is None:
             raise Failure(404, "NotFound", "the server could not find the requested resource")
         _, version, namespace, plural, name, log = found.groups()
-        kind = PLURALS[plural][1]
         verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method, "get" if name else "list")
         if method == "GET" and query.get("watch") == "true":
             verb = "watch"
@@ -494,6 +504,12 @@ def validate(one: Object, kind: str) -> None:
         kubernetes_validate.validate(one, VERSION, strict=True)
     except kubernetes_validate.ValidationError as error:
         raise Failure(422, "Invalid", f'{kind} "{one["metadata"]["name"]}" is invalid: {error.message}') from None
+
+
+def _kind(group: str, version: str, plural: str) -> str | None:
+    if PLURALS.get(plural, ("-", ""))[0] == group:
+        return PLURALS[plural][1]
+    return INSTALLED.get((f"{group}/{version}", plural))
 
 
 def now() -> str:

@@ -42,6 +42,41 @@ CASES: dict[str, Case] = {
         },
     }),
     "env_from": Case({"env_from": [{"secret": "hub", "prefix": "HUB_"}, {"config_map": "modes"}]}),
+    "init_containers": Case({
+        "init_containers": [
+            {"name": "warm", "image": "warm:1", "command": ["warm", "/data"]},
+            {"name": "tune", "image": "tune:1", "securityContext": {"privileged": True}, "volumeMounts": []},
+        ],
+        "volumes": [{"mount": "/data", "claim": "datasets"}],
+    }),
+    "sidecars": Case({"sidecars": [{"name": "proxy", "image": "proxy:1", "env": [{"name": "A", "value": "1"}]}]}),
+    "runtime_class": Case({"runtime_class": "nvidia"}),
+    "host_network": Case({"host_network": True}),
+    "security_context": Case({"security_context": {"procMount": "Unmasked", "capabilities": {"add": ["SYS_NICE"]}}}),
+    "pod_security_context": Case({"pod_security_context": {"supplementalGroups": [44], "fsGroup": 7}}),
+    "node_affinity": Case({
+        "node_affinity": [{"key": "pool", "operator": "In", "values": ["a"]}, {"key": "gpu", "operator": "Exists"}],
+    }),
+    "avoid_machines": Case({
+        "avoid_machines": ["n7", "n3"], "node_affinity": [{"key": "pool", "operator": "In", "values": ["a"]}],
+    }),
+    "spread": Case({
+        "spread": [{"topology": "topology.kubernetes.io/zone"}, {"topology": "rack", "max_skew": 2, "required": False}],
+    }),
+    "scheduler_name": Case({"scheduler_name": "packing"}),
+    "claims": Case({"claims": {"gpu": "two-gpus"}, "gpus_per_node": 2}, ("1.31", "1.33", "1.35", "1.37")),
+    "volumes": Case({
+        "volumes": [
+            {"mount": "/scratch", "size": "100Gi", "storage_class": "fast"},
+            {"mount": "/cache", "size": "50g", "per_node": True},
+        ],
+    }),
+    "objects": Case({
+        "objects": [{
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "${{name}}-only"},
+            "spec": {"podSelector": {"matchLabels": {"jobsdk/job": "${{name}}"}}, "policyTypes": ["Egress"]},
+        }],
+    }),
 }  # fmt: skip
 
 #: The settings whose effect other tests look at.
@@ -77,6 +112,7 @@ def test_golden(name: str, configure: Configure, server: ApiServer) -> None:
     case = CASES[name]
     plain = {one["kind"]: one for one in compiled(configure, server, {})}
     found = compiled(configure, server, case.settings)
+    assert len({one["kind"] for one in found}) == len(found) - 1  # the ConfigMap of the bootstrap
     check(found, case.versions)
     text = yaml.safe_dump(dict(changes(plain, {one["kind"]: one for one in found})), sort_keys=True, width=120)
     path = GOLDEN / f"{name}.yml"
@@ -101,7 +137,29 @@ def test_every_setting_is_tested() -> None:
         ({"env": {"A": {"secret": "s"}}}, "env must be a mapping of texts, {secret: NAME, key: KEY} and {config_map"),
         ({"env": {"A": {"secret": "s", "config_map": "c", "key": "k"}}}, "env must be a mapping of texts, {secret"),
         ({"env_from": [{"prefix": "X_"}]}, "env_from {'prefix': 'X_'}: needs one of secret, config_map"),
-        ({"env_from": [{"secret": "s", "prefx": "X_"}]}, "there is no 'prefx'; there are prefix, secret, config_map"),
+        ({"env_from": [{"secret": "s", "prefx": "X_"}]}, "there is no 'prefx'; there are secret, config_map, prefix"),
+        ({"init_containers": [{"name": "x"}]}, "init_containers {'name': 'x'}: needs image, a text"),
+        ({"sidecars": [{"image": "x"}]}, "sidecars {'image': 'x'}: needs name, a name of small letters, digits and -"),
+        ({"runtime_class": 7}, "runtime_class must be a text, not 7"),
+        ({"host_network": "yes"}, "host_network must be true or false, not 'yes'"),
+        ({"security_context": []}, "security_context must be a mapping"),
+        ({"pod_security_context": "x"}, "pod_security_context must be a mapping, not 'x'"),
+        ({"node_affinity": [{"key": "a", "operator": "Is"}]}, "needs operator, In, NotIn, Exists, DoesNotExist, Gt or"),
+        ({"avoid_machines": "n7"}, "avoid_machines must be a list of texts, not 'n7'"),
+        ({"spread": [{"topology": "rack", "max_skew": 0}]}, "max_skew must be a number of at least 1, not 0"),
+        ({"spread": [{"max_skew": 1}]}, "spread {'max_skew': 1}: needs topology, the name of a label"),
+        ({"scheduler_name": ""}, "scheduler_name must be a text"),
+        ({"claims": {"gpu": "Two GPUs"}}, "claims must be a mapping of names"),
+        (
+            {"volumes": [{"mount": "/x", "size": "1Gi", "access_mode": "RWX"}]},
+            "access_mode must be ReadWriteOnce, Read",
+        ),
+        ({"volumes": [{"mount": "/x", "claim": "c", "per_node": True}]}, "per_node has a meaning only with size"),
+        (
+            {"objects": [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fixed"}}]},
+            "objects [0]: metadata.name must contain ${{name}}, which stands for the run's name",
+        ),
+        ({"objects": [{"kind": "Secret"}]}, "objects {'kind': 'Secret'}: needs apiVersion, a text"),
         ({"env_from": {"secret": "s"}}, "env_from must be a list of mappings"),
     ],
 )
