@@ -12,8 +12,8 @@ from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.spec import plan_file
 from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Compute, Spec, Warn
+from jobsdk.compute.kubernetes import combinations, placing
 from jobsdk.compute.kubernetes import objects as made
-from jobsdk.compute.kubernetes import placing
 from jobsdk.compute.kubernetes import scaling as kubernetes_scaling
 from jobsdk.compute.kubernetes import settings as kubernetes_settings
 from jobsdk.compute.settings import meanings
@@ -56,8 +56,9 @@ class KubernetesCompute(Compute):
     # -- compiling -------------------------------------------------------------------------------------------------
 
     def findings(self, job: CommandJob, plan: Plan, at: Placement, *, build_env: bool = False) -> list[Finding]:
+        own = list(job_rules.of_settings(self.type, job))
         return [
-            *job_rules.of_settings(self.type, job),
+            *(own or combinations.findings(self.name, at.settings, plan["nodes"])),
             *self._judge_image(job, at.settings, build_env),
             *job_rules.what_none_can(self.name, job, plan, "give a path on a volume, or an https URL"),
             *self._judge_data(plan),

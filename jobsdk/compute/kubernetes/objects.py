@@ -13,7 +13,10 @@ from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.detect import kubernetes
 from jobsdk.bootstrap.spec import plan_file, ranks, stores
 from jobsdk.bootstrap.spec import variables as variables_
-from jobsdk.compute.kubernetes import patches, placing, volumes
+from jobsdk.compute.kubernetes import kueue, patches, placing, volumes
+from jobsdk.compute.kubernetes.api import Object
+from jobsdk.compute.kubernetes.gang import GANGS
+from jobsdk.compute.kubernetes.gang.group import Group
 from jobsdk.compute.kubernetes.settings import NAME
 from jobsdk.compute.kubernetes.settings import text as as_text
 from jobsdk.compute.shipping import parcel
@@ -21,7 +24,6 @@ from jobsdk.compute.shipping import parcel
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.plan import Plan
 
-Object = dict[str, Any]
 Settings = Mapping[str, Any]
 
 #: The label by which everything of a run is found; its value is the Job's name.
@@ -65,11 +67,13 @@ def objects(plan: Plan, settings: Settings, *, image: str, code: str | None) -> 
     data_keys = [] if code is None else [CODE_HASH]
     if code is not None:  # a URL may be signed
         (secret_keys if code == "url" else data_keys).append(CODE_FILE if code == "inline" else CODE_PLACE)
-    pod = _pod(plan, settings, name, image, code)
+    gang = GANGS[settings["gang"]].group(name, plan["nodes"], settings) if settings.get("gang") else Group()
+    pod = _pod(plan, settings, name, image, code, gang)
+    annotations = {**_texts(settings, "annotations"), **kueue.pod_annotations(settings), **gang.pod_annotations}
     template = {
         "metadata": {
-            "labels": {**_texts(settings, "labels"), **labels},
-            **_some(annotations={**_texts(settings, "annotations"), **_topology_of_queue(settings)}),
+            "labels": {**_texts(settings, "labels"), **gang.labels, **gang.pod_labels, **labels},
+            **_some(annotations=annotations),
         },
         "spec": pod,
     }
@@ -84,7 +88,9 @@ def objects(plan: Plan, settings: Settings, *, image: str, code: str | None) -> 
         found.append(_object("v1", "Service", name, labels, spec=spec))
         pod["subdomain"] = name
     found += _of_the_run(settings, name, labels)
-    found.append(_workload(plan, settings, name, labels, template))
+    if gang.kind:
+        found.append(_object(gang.version, gang.kind, name, labels, spec=dict(gang.spec)))
+    found.append(_workload(plan, settings, name, {**gang.labels, **labels}, template, gang.job_annotations))
     found = [_patched(one, settings.get("patches", [])) for one in found]
     _allow_escalation(pod_template(found[-1])["spec"]["containers"][0])
     return found
@@ -121,11 +127,13 @@ def _job_spec(plan: Plan, template: Object) -> Object:
     return spec
 
 
-def _workload(plan: Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object) -> Object:
+def _workload(
+    plan: Plan, settings: Settings, name: str, labels: Mapping[str, str], template: Object, notes: Mapping[str, str]
+) -> Object:
     """The Job, or the JobSet of one Job."""
     queue, jobset, topology = settings.get("queue"), settings.get("jobset"), settings.get("topology")
-    all_labels = {**_texts(settings, "labels"), **labels, **({"kueue.x-k8s.io/queue-name": queue} if queue else {})}
-    annotations = {**_texts(settings, "annotations"), RUN: plan["run"]}
+    all_labels = {**_texts(settings, "labels"), **labels, **kueue.labels(settings)}
+    annotations = {**_texts(settings, "annotations"), **notes, RUN: plan["run"]}
     spec = _job_spec(plan, template)
     if jobset:
         if topology and not queue:
@@ -147,7 +155,7 @@ def _workload(plan: Plan, settings: Settings, name: str, labels: Mapping[str, st
 # -- the pod -----------------------------------------------------------------------------------------------------------
 
 
-def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None) -> Object:
+def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None, gang: Group) -> Object:
     places, mounts = _volumes(settings, name, plan["run"])
     container = {
         "name": CONTAINER,
@@ -176,7 +184,7 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
             serviceAccountName=settings.get("service_account"),
             imagePullSecrets=[{"name": one} for one in settings.get("image_pull_secrets", [])],
             initContainers=_beside(settings, mounts),
-            schedulerName=settings.get("scheduler_name"),
+            schedulerName=settings.get("scheduler_name") or gang.scheduler,
             runtimeClassName=settings.get("runtime_class"),
             resourceClaims=[
                 {"name": one, "resourceClaimTemplateName": template}
@@ -184,6 +192,7 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
             ],
         ),
         **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if settings.get("host_network") else {}),
+        **gang.pod_fields,
         **placing.rules(settings, {LABEL: name}, plan["nodes"]),
     }
     if plan["timeout_s"]:
@@ -339,13 +348,6 @@ def _of_the_run(settings: Settings, name: str, labels: Mapping[str, str]) -> lis
         one["metadata"]["labels"] = {**one["metadata"].get("labels", {}), **labels}
         found.append(one)
     return found
-
-
-def _topology_of_queue(settings: Settings) -> Object:
-    """Kueue places by topology itself."""
-    if settings.get("queue") and settings.get("topology"):
-        return {"kueue.x-k8s.io/podset-required-topology": settings["topology"]}
-    return {}
 
 
 def _patched(one: Object, given: Iterable[Mapping[str, Any]]) -> Object:

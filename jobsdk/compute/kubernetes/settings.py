@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jobsdk.compute.kubernetes import patches
+from jobsdk.compute.kubernetes.gang import GANGS, workload
 from jobsdk.compute.settings import Setting, mistakes_in, must_be
 from jobsdk.findings import one_of, show
 
@@ -56,6 +57,8 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
             isinstance(value, Mapping) and all(_fits(_NAME, str(one)) for each in value.items() for one in each)
         ),
     ),
+    "gang": (one_of([*GANGS]), lambda value: value in tuple(GANGS)),
+    "gang_api": (one_of([*workload.APIS]), lambda value: value in tuple(workload.APIS)),
     "any": ("a value", lambda value: value is not None),
     "mapping": ("a mapping", lambda value: isinstance(value, Mapping)),
     "mappings": ("a list of mappings", lambda value: _all(value, Mapping)),
@@ -110,6 +113,12 @@ SETTINGS: dict[str, Setting] = {
     "python": _setting("text", "the Python in the image that runs the bootstrap; not given: python3"),
     "jobset": _setting("flag", "submit a JobSet, not an Indexed Job"),
     "queue": _setting("text", "the Kueue LocalQueue; jobs are submitted suspended"),
+    "workload_priority": _setting("text", "Kueue's WorkloadPriorityClass"),
+    "slice_topology": _setting("label", "Kueue: the label that must be equal for all nodes of a slice"),
+    "slice_size": _setting("count", "Kueue: the nodes of a slice"),
+    "gang": _setting("gang", "what starts all pods of a job together: coscheduling, kai, volcano or workload"),
+    "gang_queue": _setting("text", "the queue of Volcano or KAI; not given: their own default"),
+    "gang_api": _setting("gang_api", "the version of scheduling.k8s.io for gang: workload; not given: v1beta1"),
     "gpu_resource": _setting("text", "the name of a GPU as a resource; not given: nvidia.com/gpu"),
     "gpus_per_node": _setting("number", "GPUs of a node; not given: processes x gpus_per_process"),
     "devices": _setting("amounts", "further devices of a node by resource name, such as {example.com/fpga: 1}"),
@@ -126,6 +135,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "exclusive": _setting("flag", "no two nodes of the job on one machine"),
     "topology": _setting("text", "the label of machines that must be equal for all nodes, such as a rack's"),
+    "preferred_topology": _setting("label", "the label of machines that should be equal for all nodes"),
     "node_affinity": _setting("mappings", "what machines must have: a list of {key: LABEL, operator, values}"),
     "avoid_machines": _setting("texts", "machines that pods keep off, by the label kubernetes.io/hostname"),
     "spread": _setting("mappings", "how pods spread over machines: a list of {topology: LABEL, max_skew, required}"),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-Object = dict[str, Any]
+from jobsdk.compute.kubernetes.api import Object
 
 
 def source(given: Mapping[str, Any], own: str = "") -> Object:

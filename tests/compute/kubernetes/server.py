@@ -25,6 +25,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import kubernetes_validate
 
+from tests.compute.kubernetes import schemas
+
 Object = dict[str, Any]
 
 # It would read its files anew for each object.
@@ -39,6 +41,11 @@ PLURALS = {
 #: (group and version, plural) -> kind, of what others install. The server lists them, as a real one does.
 INSTALLED = {
     ("networking.k8s.io/v1", "networkpolicies"): "NetworkPolicy",
+    ("scheduling.k8s.io/v1alpha1", "workloads"): "Workload",
+    ("scheduling.k8s.io/v1alpha2", "podgroups"): "PodGroup",
+    ("scheduling.k8s.io/v1beta1", "podgroups"): "PodGroup",
+    ("scheduling.volcano.sh/v1beta1", "podgroups"): "PodGroup",
+    ("scheduling.x-k8s.io/v1alpha1", "podgroups"): "PodGroup",
 }
 _PATH = re.compile(r"/(?:api|apis/([\w.-]+))/(v\w+)/namespaces/([\w-]+)/(\w+)(?:/([\w.-]+))?(?:/(log|status))?")
 
@@ -493,17 +500,9 @@ def validate(one: Object, kind: str) -> None:
     """What the server refuses: unknown fields, wrong types."""
     if one.get("kind") != kind:
         raise Failure(400, "BadRequest", f"{one.get('kind')} is no {kind}")
-    if kind == "JobSet":
-        from tests.compute.kubernetes import schemas
-
-        found = schemas.jobset_mistakes(one)
-        if found:
-            raise Failure(422, "Invalid", f'JobSet "{one["metadata"]["name"]}" is invalid: {found[0]}')
-        return
-    try:
-        kubernetes_validate.validate(one, VERSION, strict=True)
-    except kubernetes_validate.ValidationError as error:
-        raise Failure(422, "Invalid", f'{kind} "{one["metadata"]["name"]}" is invalid: {error.message}') from None
+    found = schemas.mistakes(one, VERSION)
+    if found:
+        raise Failure(422, "Invalid", f'{kind} "{one["metadata"]["name"]}" is invalid: {found[0]}')
 
 
 def _kind(group: str, version: str, plural: str) -> str | None:

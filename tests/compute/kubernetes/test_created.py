@@ -50,6 +50,29 @@ def test_they_are_created_as_they_are_and_go_with_the_job(server: ApiServer, sub
     assert objects(server) == set()
 
 
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"gang": "volcano"}, "PodGroup"),
+        ({"gang": "coscheduling"}, "PodGroup"),
+        ({"gang": "workload"}, "PodGroup"),
+        ({"gang": "workload", "gang_api": "v1alpha1"}, "Workload"),
+    ],
+)
+def test_the_group_of_a_gang_is_there_before_its_pods(
+    settings: dict[str, Any], kind: str, server: ApiServer, submit: Submit
+) -> None:
+    # The schemas of the tests' server are those of a version that has no groups of its own.
+    submit(
+        {**settings, "patches": [{"kind": "Pod", "patch": {"spec": {"workloadRef": None, "schedulingGroup": None}}}]}
+    )
+    assert (kind, NAME) in objects(server)
+    sent = [one for one in server.requests if one.startswith(("POST", "PATCH")) and "dryRun" not in one]
+    assert sent[0].startswith("POST /apis/batch/v1/namespaces/jobs/jobs")
+    assert "/scheduling." in sent[-2]
+    assert sent[-1].startswith("PATCH /apis/batch/v1/namespaces/jobs/jobs")
+
+
 def test_a_kind_that_the_cluster_does_not_have_is_refused(server: ApiServer, submit: Submit) -> None:
     unknown = {**POLICY, "apiVersion": "nowhere.example/v1", "kind": "Thing"}
     with pytest.raises(ComputeError) as caught:

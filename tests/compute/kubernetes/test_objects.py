@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -91,12 +90,13 @@ def pod(**fields: Any) -> dict[str, Any]:
 
 def check(all_objects: list[dict[str, Any]], versions: tuple[str, ...] = VERSIONS) -> None:
     for one in all_objects:
+        parts = [one]
         if one["kind"] == "JobSet":
-            assert schemas.jobset_mistakes(one) == []
-            one = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"},
-                   "spec": one["spec"]["replicatedJobs"][0]["template"]["spec"]}  # fmt: skip
-        for version in versions:
-            kubernetes_validate.validate(one, version, strict=True)
+            spec = one["spec"]["replicatedJobs"][0]["template"]["spec"]
+            parts.append({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec})
+        for part in parts:
+            for version in versions:
+                assert schemas.mistakes(part, version) == []
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_all_of_it_passes_the_schemas(settings: dict[str, Any], compute: Any) ->
 def test_the_check_finds_mistakes(compute: Any) -> None:
     for jobset, kind in ((False, "Job"), (True, "JobSet")):
         compute(jobset=jobset, patches=[{"kind": kind, "patch": {"spec": {"nonsense": 1}}}])
-        with pytest.raises((kubernetes_validate.ValidationError, AssertionError)):
+        with pytest.raises(AssertionError, match="nonsense"):
             check(compiled().spec["objects"])
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from jobsdk.compute.kubernetes.patches import MERGE_KEYS
 from jobsdk.compute.kubernetes.settings import SETTINGS
-from jobsdk.errors import ComputeError
+from jobsdk.errors import JobsdkError, ValidationError
 from tests.compute.kubernetes import test_objects
 from tests.compute.kubernetes.conftest import Configure
 from tests.compute.kubernetes.server import ApiServer
@@ -77,6 +77,15 @@ CASES: dict[str, Case] = {
             "spec": {"podSelector": {"matchLabels": {"jobsdk/job": "${{name}}"}}, "policyTypes": ["Egress"]},
         }],
     }),
+    "gang-volcano": Case({"gang": "volcano", "gang_queue": "research", "priority_class": "high"}),
+    "gang-coscheduling": Case({"gang": "coscheduling", "scheduler_name": "mine"}),
+    "gang-kai": Case({"gang": "kai", "gang_queue": "research"}),
+    "gang-workload": Case({"gang": "workload", "priority_class": "high"}, ("1.37",)),
+    "gang-workload-1.36": Case({"gang": "workload", "gang_api": "v1alpha2"}, ("1.36",)),
+    "gang-workload-1.35": Case({"gang": "workload", "gang_api": "v1alpha1"}, ("1.35",)),
+    "kueue": Case({"queue": "team", "preferred_topology": "block", "workload_priority": "urgent"}),
+    "kueue-slices": Case({"queue": "team", "topology": "block", "slice_topology": "rack", "slice_size": 2}),
+    "preferred_topology": Case({"preferred_topology": "rack"}),
 }  # fmt: skip
 
 #: The settings whose effect other tests look at.
@@ -160,10 +169,55 @@ def test_every_setting_is_tested() -> None:
             "objects [0]: metadata.name must contain ${{name}}, which stands for the run's name",
         ),
         ({"objects": [{"kind": "Secret"}]}, "objects {'kind': 'Secret'}: needs apiVersion, a text"),
+        ({"gang": "slurm"}, "gang must be coscheduling, kai, volcano or workload, not 'slurm'"),
+        ({"gang": ["kai"]}, "gang must be coscheduling, kai, volcano or workload, not a list"),
+        ({"gang_api": "v1"}, "gang_api must be v1beta1, v1alpha2 or v1alpha1, not 'v1'"),
+        ({"gang": "coscheduling", "gang_queue": "q"}, "gang_queue of the compute cluster has a meaning only with gang"),
+        ({"gang": "kai", "gang_api": "v1beta1"}, "gang_api of the compute cluster has a meaning only with gang: workl"),
+        ({"gang": "kai", "jobset": True}, "kai does not start the pods of a JobSet together. Fix: leave out jobset"),
+        ({"preferred_topology": "a b"}, "preferred_topology must be the name of a label"),
+        ({"topology": "a", "preferred_topology": "b"}, "excludes topology. Fix: leave out one of them"),
+        (
+            {"workload_priority": "p"},
+            "workload_priority of the compute cluster has a meaning only with queue. Fix: set",
+        ),
+        ({"queue": "q", "slice_size": 2}, "slice_size of the compute cluster has a meaning only with slice_topology"),
+        (
+            {"queue": "q", "slice_topology": "r"},
+            "slice_topology of the compute cluster has a meaning only with slice_s",
+        ),
+        (
+            {"slice_topology": "r", "slice_size": 2},
+            "slice_topology of the compute cluster has a meaning only with queu",
+        ),
+        (
+            {"queue": "q", "slice_topology": "r", "slice_size": 3},
+            "slice_size of the compute cluster is 3, and the job has 2 nodes. Fix: set slice_size to at most 2",
+        ),
+        (
+            {"annotations": {"kueue.x-k8s.io/job-min-parallelism": 1}},
+            "a job starts with all its nodes, and would wait for the others. Fix: leave it out",
+        ),
         ({"env_from": {"secret": "s"}}, "env_from must be a list of mappings"),
     ],
 )
 def test_mistakes(settings: dict[str, Any], words: str, configure: Configure, server: ApiServer) -> None:
-    with pytest.raises(ComputeError) as caught:
+    with pytest.raises(JobsdkError) as caught:
         compiled(configure, server, settings)
     assert words in str(caught.value)
+
+
+def test_a_wrong_setting_of_a_job_is_one_mistake(configure: Configure, server: ApiServer) -> None:
+    configure(server, image="i")
+    resources = {"instance_count": 2, "properties": {"kubernetes": {"gang": "slurm", "slice_size": "two"}}}
+    with pytest.raises(ValidationError) as caught:
+        test_objects.compiled(instance_count=None, resources=resources)
+    assert "gang: must be coscheduling, kai, volcano or workload" in str(caught.value)
+    assert "slice_size: must be a number of at least 1" in str(caught.value)
+
+
+def test_what_a_job_sets_is_judged_with_what_its_compute_sets(configure: Configure, server: ApiServer) -> None:
+    configure(server, image="i", gang="kai")
+    resources = {"instance_count": 2, "properties": {"kubernetes": {"gang_queue": "mine"}}}
+    found = test_objects.compiled(instance_count=None, resources=resources).spec["objects"][-1]
+    assert found["metadata"]["labels"]["kai.scheduler/queue"] == "mine"
