@@ -34,7 +34,7 @@ def _mistakes(settings: Mapping[str, Any], nodes: int) -> Iterator[tuple[str, st
         yield "preferred_topology", "excludes topology", "leave out one of them"
     if settings.get("slice_size", 1) > nodes:
         fix = f"set slice_size to at most {nodes}"
-        yield "slice_size", f"is {settings['slice_size']}, and the job has {nodes} nodes", fix
+        yield "slice_size", f"is {settings['slice_size']}, but instance_count of the job is {nodes}", fix
     if kueue.MIN_PARALLELISM in settings.get("annotations", {}):
         words = f"cannot have {kueue.MIN_PARALLELISM}: a job starts with all its nodes, and would wait for the others"
         yield "annotations", words, "leave it out, and set instance_count to the number of nodes that will do"

@@ -195,6 +195,7 @@ class ApiServer:
         self.store = Store()
         self.faults: list[Fault] = []
         self.requests: list[str] = []  # "METHOD /path?query", as they came
+        self.used: set[tuple[str, str, str]] = set()  # (verb, API group, resource) of all requests
         self.reviews: list[str] = []  # what was asked about rights, as JSON
         self.forbidden: set[str] = set()  # "verb resource"
         self.allowed: set[str] | None = None  # "verb resource"; None: all
@@ -297,7 +298,9 @@ class ApiServer:
         verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method, "get" if name else "list")
         if method == "GET" and query.get("watch") == "true":
             verb = "watch"
-        right = f"{verb} {plural}/{log}" if log else f"{verb} {plural}"
+        resource = f"{plural}/{log}" if log else plural
+        self.used.add((verb, found[1] or "", resource))
+        right = f"{verb} {resource}"
         if right in self.forbidden or (self.allowed is not None and right not in self.allowed):
             self.refused.append(right)
             text = (

@@ -11,6 +11,7 @@ import pytest
 from jobsdk import compute as computes
 from jobsdk.client.run import Run
 from jobsdk.errors import ComputeError
+from tests.compute.kubernetes import server as servers
 from tests.compute.kubernetes.conftest import Configure
 from tests.compute.kubernetes.pods import NAME, objects
 from tests.compute.kubernetes.server import ApiServer
@@ -51,21 +52,24 @@ def test_they_are_created_as_they_are_and_go_with_the_job(server: ApiServer, sub
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind"),
+    ("settings", "kind", "version"),
     [
-        ({"gang": "volcano"}, "PodGroup"),
-        ({"gang": "coscheduling"}, "PodGroup"),
-        ({"gang": "workload"}, "PodGroup"),
-        ({"gang": "workload", "gang_api": "v1alpha1"}, "Workload"),
+        ({"gang": "volcano"}, "PodGroup", "1.34"),
+        ({"gang": "coscheduling"}, "PodGroup", "1.34"),
+        ({"gang": "workload"}, "PodGroup", "1.37"),
+        ({"gang": "workload", "gang_api": "v1alpha1"}, "Workload", "1.35"),
     ],
 )
 def test_the_group_of_a_gang_is_there_before_its_pods(
-    settings: dict[str, Any], kind: str, server: ApiServer, submit: Submit
+    settings: dict[str, Any],
+    kind: str,
+    version: str,
+    server: ApiServer,
+    submit: Submit,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The schemas of the tests' server are those of a version that has no groups of its own.
-    submit(
-        {**settings, "patches": [{"kind": "Pod", "patch": {"spec": {"workloadRef": None, "schedulingGroup": None}}}]}
-    )
+    monkeypatch.setattr(servers, "VERSION", version)
+    submit(settings)
     assert (kind, NAME) in objects(server)
     sent = [one for one in server.requests if one.startswith(("POST", "PATCH")) and "dryRun" not in one]
     assert sent[0].startswith("POST /apis/batch/v1/namespaces/jobs/jobs")

@@ -192,7 +192,7 @@ def test_every_setting_is_tested() -> None:
         ),
         (
             {"queue": "q", "slice_topology": "r", "slice_size": 3},
-            "slice_size of the compute cluster is 3, and the job has 2 nodes. Fix: set slice_size to at most 2",
+            "slice_size of the compute cluster is 3, but instance_count of the job is 2. Fix: set slice_size to at",
         ),
         (
             {"annotations": {"kueue.x-k8s.io/job-min-parallelism": 1}},
