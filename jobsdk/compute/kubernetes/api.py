@@ -33,6 +33,7 @@ KINDS = {
     "Pod": ("api/v1", "pods"),
     "Secret": ("api/v1", "secrets"),
     "Service": ("api/v1", "services"),
+    "Workload": ("apis/kueue.x-k8s.io/v1beta2", "workloads"),
 }
 _TIMEOUT_S = 10.0  # seconds
 _CLIENTS = 16  # that share the connections of what is followed

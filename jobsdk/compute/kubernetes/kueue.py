@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jobsdk.compute.kubernetes.api import Api, Object, Refused
+
+#: Of the Workload that Kueue creates for a Job or a JobSet: the conditions that say why it waits.
+_WAITS = (("Evicted", "True"), ("QuotaReserved", "False"), ("Admitted", "False"))
+_JOB_UID = "kueue.x-k8s.io/job-uid"
 QUEUE = "kueue.x-k8s.io/queue-name"
 #: With it, Kueue starts a Job with fewer pods than it asks for.
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
@@ -27,6 +32,23 @@ def labels(settings: Mapping[str, Any]) -> dict[str, str]:
 def pod_annotations(settings: Mapping[str, Any]) -> dict[str, str]:
     """The annotations of the pods. Kueue places by topology itself."""
     return _found(_ANNOTATIONS, settings)
+
+
+def why(api: Api, job: Object) -> str:
+    """Why a suspended Job waits in its queue, as far as Kueue says it and this user may read it."""
+    text = f"waits in the Kueue queue {job['metadata']['labels'][QUEUE]}"
+    try:
+        found = api.list("Workload", labelSelector=f"{_JOB_UID}={job['metadata']['uid']}")
+    except Refused:  # not everybody may read it, and Kueue before 0.15 has another version
+        return text
+    said: dict[str, None] = {}
+    for one in found:
+        conditions = {condition["type"]: condition for condition in one.get("status", {}).get("conditions") or ()}
+        for kind, status in _WAITS:
+            condition = conditions.get(kind, {})
+            if condition.get("status") == status and condition.get("message"):
+                said[" ".join(condition["message"].split())] = None
+    return ": ".join((text, "; ".join(said))) if said else text
 
 
 def _found(names: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, str]:

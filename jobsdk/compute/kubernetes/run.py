@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from jobsdk.compute.ends import EngineEnd, finish
-from jobsdk.compute.kubernetes import admission, logs, lost
+from jobsdk.compute.kubernetes import admission, kueue, logs, lost
 from jobsdk.compute.kubernetes.api import Api, Gone, Object, Refused
 from jobsdk.compute.kubernetes.logs import Log
 from jobsdk.compute.kubernetes.objects import LABEL
@@ -142,8 +142,8 @@ class Look:
         for words, nodes in waiting.items():
             self._tell("queued", message=words, nodes=nodes[:20])
         if job is not None and job["spec"].get("suspend"):
-            queue = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
-            self._tell("queued", message=f"waits in the Kueue queue {queue}" if queue else "the Job is suspended")
+            is_queued = kueue.QUEUE in job["metadata"].get("labels", {})
+            self._tell("queued", message=kueue.why(self._api, job) if is_queued else "the Job is suspended")
 
     def _tell_refusals(self, job: Object | None, pods: list[Pod]) -> None:
         """Why pods are missing or do not start, as the controllers say it in events."""

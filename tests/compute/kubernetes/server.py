@@ -40,6 +40,7 @@ PLURALS = {
 }  # fmt: skip
 #: (group and version, plural) -> kind, of what others install. The server lists them, as a real one does.
 INSTALLED = {
+    ("kueue.x-k8s.io/v1beta2", "workloads"): "Workload",
     ("networking.k8s.io/v1", "networkpolicies"): "NetworkPolicy",
     ("scheduling.k8s.io/v1alpha1", "workloads"): "Workload",
     ("scheduling.k8s.io/v1alpha2", "podgroups"): "PodGroup",

@@ -37,6 +37,8 @@ ROWS = {
     "gang-workload": "gang: workload",
     "gang-workload-1.35": "gang_api: v1alpha1",
     "gang-workload-1.36": "gang: workload",
+    "kueue": "queue",
+    "kueue-slices": "queue",
     "volumes": "volumes",
 }
 
@@ -75,6 +77,7 @@ def live(
         for one in NAMED:
             server.store.create("jobs", one)
         first = submit(settings, max_restarts=3)
+        first.target.refresh(first.folder)  # while it waits in a queue, if it has one
         server.store.update(kind, "jobs", NAME, lambda one: one["spec"].update(suspend=False))  # as Kueue does
         first.target.refresh(first.folder)  # without pods
         pods.runs(0, 1)
