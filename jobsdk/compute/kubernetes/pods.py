@@ -7,8 +7,9 @@ from jobsdk.compute.kubernetes.api import Object
 from jobsdk.compute.kubernetes.objects import CONTAINER
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
+_FAILED_BEFORE = "InitContainerFailed"  # our own reason
 #: Why a container that waits will not start by itself.
-HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
+HOPELESS = ("InvalidImageName", "ErrImageNeverPull", _FAILED_BEFORE)
 STUCK = (*HOPELESS, "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError")
 
 
@@ -49,9 +50,26 @@ class Pod:
         reason = waiting.get("reason", "")
         if reason in STUCK:
             return reason, f"{reason}: {waiting.get('message') or 'no reason is given'}"
+        for one in self.status.get("initContainerStatuses") or ():
+            waiting = one.get("state", {}).get("waiting") or {}
+            if waiting.get("reason") in STUCK:
+                words = f"{waiting['reason']}: {waiting.get('message') or 'no reason is given'}"
+                return waiting["reason"], f"container {one['name']}: {words}"
+        failed = self._failed_before()
+        if failed is not None:
+            return _FAILED_BEFORE, failed
         unscheduled = self.condition("PodScheduled", "False")
         if unscheduled is not None:
             return "Unschedulable", str(unscheduled.get("message") or unscheduled.get("reason"))
+        return None
+
+    def _failed_before(self) -> str | None:
+        """The failure of an init container, because of which the job's own container was not started."""
+        for one in (self.status.get("initContainerStatuses") or ()) if self.is_over and not self.has_log else ():
+            ended = one.get("state", {}).get("terminated") or {}
+            if ended.get("exitCode"):
+                why = f": {ended['message']}" if ended.get("message") else ""
+                return f"the init container {one['name']} ended with code {ended['exitCode']}{why}"
         return None
 
     def end(self, words: str) -> EngineEnd | None:
@@ -70,6 +88,9 @@ class Pod:
             return EngineEnd.preempted(f"{who} was taken away: {why}")
         if reason in ("NodeLost", "NodeShutdown", "Terminated", "UnexpectedAdmissionError"):
             return EngineEnd.lost(f"{who} was lost: {message or reason}")
+        failed = self._failed_before()
+        if failed is not None:
+            return EngineEnd.failed(f"{who} cannot start: {failed}", self.node)
         code = ended.get("exitCode", 0)
         if code:
             why = ended.get("message") or (ended.get("reason") if ended.get("reason") != "Error" else None)

@@ -13,7 +13,7 @@ import os
 import queue
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests import engines
@@ -97,6 +97,10 @@ class Cluster(ApiServer):
         (found,) = json.loads(self._podman.run("network", "inspect", self._network))
         address: str = found["subnets"][0]["gateway"]
         return address
+
+    def claim(self, name: str) -> Path:
+        """The folder behind a volume claim."""
+        return self._folder / name
 
     def kill(self, pod: str) -> None:
         """SIGKILL for the container."""
@@ -216,13 +220,14 @@ class Cluster(ApiServer):
             waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{container["image"]}"'}
             self._state(name, "Pending", {"waiting": waiting})
             return
-        for first in spec.get("initContainers", ()):
-            self._podman.run("run", "--rm", "--network", self._network, *self._options(pod, first, folder))
         argv = [
             "run", "--detach", "--name", uid, "--network", self._network, "--hostname", spec["hostname"],
             "--network-alias", f"{spec['hostname']}.{spec['subdomain']}", "--log-driver", "k8s-file",
             "--log-opt", f"path={folder}/log", "--stop-timeout", "30",
         ]  # fmt: skip
+        others = spec.get("initContainers", ())
+        if not all(self._start_beside(pod, one, folder) for one in others):
+            return
         self._podman.run(*argv, *self._options(pod, container, folder))
         self._state(name, "Running", {"running": {"startedAt": now()}})
         code = int(self._podman.run("wait", uid, timeout=280))
@@ -236,22 +241,48 @@ class Cluster(ApiServer):
             owner = pod["metadata"]["ownerReferences"][0]["name"]
             self.store.changed("MODIFIED", self.store.get("Job", "jobs", owner))
         finally:
+            for one in others:
+                self._podman.run("rm", "-f", "-t", "0", f"{uid}-{one['name']}", check=False)
             self._podman.run("rm", "-f", "-t", "0", uid, check=False)
+
+    def _start_beside(self, pod: Object, container: Object, folder: Path) -> bool:
+        """Start a sidecar, or run an init container to its end; whether the next container may start."""
+        name, uid = container["name"], pod["metadata"]["uid"]
+        argv = ["run", "--detach", "--name", f"{uid}-{name}", "--network", self._network]
+        self._podman.run(*argv, *self._options(pod, container, folder))
+        if container.get("restartPolicy") == "Always":
+            return True
+        code = int(self._podman.run("wait", f"{uid}-{name}", timeout=200))
+        if code:
+            ended = {"name": name, "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
+            self._state(pod["metadata"]["name"], "Failed", {"waiting": {"reason": "PodInitializing"}}, [ended])
+            owner = pod["metadata"]["ownerReferences"][0]["name"]
+            self.store.changed("MODIFIED", self.store.get("Job", "jobs", owner))
+        return not code
 
     def _options(self, pod: Object, container: Object, folder: Path) -> list[str]:
         """What `podman run` needs to know of a container, its image last."""
         argv = [*_security(pod["spec"], container), *self._mounts(pod, container, folder)]
-        for variable in container["env"]:
-            argv += ["--env", f"{variable['name']}={self._value(pod, variable)}"]
+        variables = {one["name"]: self._value(pod, one) for one in container.get("env", ())}
+        for source in container.get("envFrom", ()):
+            (kind, reference), *_ = [(key, value) for key, value in source.items() if key.endswith("Ref")]
+            one = self.store.get({"configMapRef": "ConfigMap", "secretRef": "Secret"}[kind], "jobs", reference["name"])
+            for key, value in one["data"].items():
+                plain = value if kind == "configMapRef" else base64.b64decode(value).decode()
+                variables.setdefault(source.get("prefix", "") + key, plain)
+        for key, value in variables.items():
+            argv += ["--env", f"{key}={value}"]
         limit = container.get("resources", {}).get("limits", {}).get("memory")
         if limit:
             argv += ["--memory", limit.replace("Mi", "m").replace("Gi", "g")]
         return [*argv, "--entrypoint", json.dumps(container["command"]), container["image"]]
 
-    def _state(self, pod: str, phase: str, state: Object) -> None:
+    def _state(self, pod: str, phase: str, state: Object, initial: Sequence[Object] = ()) -> None:
         def change(one: Object) -> None:
             one["spec"]["nodeName"] = "machine-1"
             one.setdefault("status", {}).update(phase=phase, containerStatuses=[{"name": "main", "state": state}])
+            if initial:
+                one["status"]["initContainerStatuses"] = list(initial)
 
         self.store.update("Pod", "jobs", pod, change)
 
@@ -280,18 +311,20 @@ class Cluster(ApiServer):
     def _mounts(self, pod: Object, container: Object, folder: Path) -> list[str]:
         argv = []
         volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
-        for mount in container["volumeMounts"]:
+        for mount in container.get("volumeMounts", ()):
             volume, place = volumes[mount["name"]], mount["mountPath"]
             if volume.get("emptyDir", {}).get("medium") == "Memory":
                 size = volume["emptyDir"]["sizeLimit"].replace("Mi", "m").replace("Gi", "g")
                 argv += ["--shm-size", size] if place == "/dev/shm" else ["--tmpfs", f"{place}:size={size}"]
                 continue
             source = Path(volume["hostPath"]["path"]) if "hostPath" in volume else folder / mount["name"]
+            if "persistentVolumeClaim" in volume:
+                source = self.claim(volume["persistentVolumeClaim"]["claimName"])
             if "projected" in volume:
                 self._project(volume["projected"]["sources"], source)
             source = source / mount.get("subPath", "")
             source.mkdir(parents=True, exist_ok=True)
-            if "emptyDir" in volume:
+            if "emptyDir" in volume or "persistentVolumeClaim" in volume:
                 source.chmod(0o777)  # as a kubelet does
             argv += ["--volume", f"{source}:{place}{':ro' if mount.get('readOnly') else ''}"]
         return argv

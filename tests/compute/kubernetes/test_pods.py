@@ -17,6 +17,7 @@ from jobsdk import JobFailed, MLClient, Output, PyTorchDistribution, command
 from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes.api import Api, connect
 from jobsdk.runs.logs import View
+from tests import engines
 from tests.bootstrap.runs import wait_for
 from tests.compute import collectives
 from tests.compute.kubernetes.cluster import Cluster
@@ -53,6 +54,38 @@ def test_a_user_who_is_not_root_on_a_read_only_file_system(cluster: Cluster, con
     for rank in range(4):
         assert log(run, rank, rank // 2) == "1000\n0000000000000000\ntmp\n1\n"
     assert run.metrics == {}
+
+
+def test_other_containers_variables_and_a_volume_of_the_run(cluster: Cluster, configure: Configure) -> None:
+    secret = {"kind": "Secret", "metadata": {"name": "hub"}, "data": {"token": "c3dvcmRmaXNo"}}
+    modes = {"kind": "ConfigMap", "metadata": {"name": "modes"}, "data": {"SPEED": "fast"}}
+    for one in (secret, modes):
+        cluster.store.create("jobs", {"apiVersion": "v1", **one})
+    beside = ["sh", "-c", "mkfifo /shared/f; cat /shared/f"]
+    configure(
+        cluster,
+        volumes=[*PYTHON, {"mount": "/shared", "empty_dir": "1Gi"}, {"mount": "/scratch", "size": "1Gi"}],
+        env={"PATH": PATH, "SECRET_WORD": {"secret": "hub", "key": "token"}},
+        env_from=[{"config_map": "modes", "prefix": "MY_"}],
+        init_containers=[{"name": "warm", "image": engines.IMAGE, "command": ["sh", "-c", "echo warm > /shared/warm"]}],
+        sidecars=[{"name": "beside", "image": engines.IMAGE, "command": beside}],
+    )
+    wait = "until [ -p /shared/f ]; do sleep 0.1; done"
+    run = submit(f"cat /shared/warm; {wait}; echo ${{#SECRET_WORD}} $MY_SPEED; touch /scratch/$RANK").wait(200)
+    assert run.status == "Completed", run.report
+    for rank in range(4):
+        assert log(run, rank, rank // 2) == "warm\n9 fast\n"
+    folder = cluster.claim(f"{name_of(run)}-volume-{len(PYTHON) + 1}")
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "2", "3"]
+
+
+def test_an_init_container_that_fails_is_named(cluster: Cluster, configure: Configure) -> None:
+    failing = {"name": "warm", "image": engines.IMAGE, "command": ["sh", "-c", "exit 7"]}
+    configure(cluster, init_containers=[failing], volumes=PYTHON, env={"PATH": PATH})
+    run = submit("hostname")
+    run.wait(200)
+    assert (run.status, run.exit_code) == ("Failed", 126)
+    assert run.report["message"].endswith("cannot start: the init container warm ended with code 7")
 
 
 @pytest.mark.usefixtures("anywhere")
