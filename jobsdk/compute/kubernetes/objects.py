@@ -344,7 +344,7 @@ def _of_the_run(settings: Settings, name: str, labels: Mapping[str, str]) -> lis
     """What is created with the run beside its own objects: volume claims, and the user's further objects."""
     claims = volumes.claims(settings, name)
     found = [_object("v1", "PersistentVolumeClaim", own, labels, spec=spec) for own, spec in claims.items()]
-    for one in json.loads(json.dumps(settings.get("objects", [])).replace(NAME, name)):
+    for one in json.loads(json.dumps(settings.get("objects", []), default=str).replace(NAME, name)):
         one["metadata"]["labels"] = {**one["metadata"].get("labels", {}), **labels}
         found.append(one)
     return found

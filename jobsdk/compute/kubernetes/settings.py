@@ -52,7 +52,7 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "operator": (one_of(_OPERATORS), lambda value: value in _OPERATORS),
     "access": (one_of(_ACCESS_MODES), lambda value: value in _ACCESS_MODES),
     "names": (
-        "a mapping of names",
+        "a mapping of names with small letters, digits and -, such as {gpu: two-gpus}",
         lambda value: (
             isinstance(value, Mapping) and all(_fits(_NAME, str(one)) for each in value.items() for one in each)
         ),
@@ -251,6 +251,9 @@ def _inner_mistakes(name: str, value: Any) -> Iterator[tuple[str, str]]:
         for number, one in enumerate(value):
             if NAME not in str((one.get("metadata") or {}).get("name")):
                 yield name, f"[{number}]: metadata.name must contain {NAME}, which stands for the run's name"
+            if one.get("kind") == "Secret":
+                fix = "Fix: create the Secret beforehand, and name it in env, env_from or volumes"
+                yield name, f"[{number}]: cannot be a Secret, whose values would be written to the run's folder. {fix}"
     elif name in ("code_volume", "code_url"):
         keys = ("here", "path") if name == "code_volume" else ("upload", "fetch")
         if sorted(value) != sorted(keys):
@@ -280,4 +283,4 @@ def _of_entry(entry: Mapping[str, Any], of: Entry) -> Iterator[str]:
         yield f"needs one of {', '.join(of.one_of)}"
     for field, other in of.only_with.items():
         if field in entry and other not in entry:
-            yield f"{field} has a meaning only with {other}"
+            yield f"{field} has a meaning only with {other}. Fix: set {other}, or leave out {field}"

@@ -22,20 +22,20 @@ POLICY: dict[str, Any] = {
     "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "${{name}}-only"},
     "spec": {"podSelector": {"matchLabels": {"jobsdk/job": "${{name}}"}}},
 }  # fmt: skip
-SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "${{name}}-more"}, "stringData": {"a": "b"}}
+MORE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "${{name}}-more"}, "data": {"a": "b"}}
 FROZEN = {
     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "${{name}}-frozen"}, "immutable": True, "data": {},
 }  # fmt: skip
 SETTINGS = {
     "volumes": [{"mount": "/scratch", "size": "1Gi"}, {"mount": "/cache", "size": "1Gi", "per_node": True}],
-    "objects": [POLICY, SECRET, FROZEN],
+    "objects": [POLICY, MORE, FROZEN],
 }
 
 
 def test_they_are_created_as_they_are_and_go_with_the_job(server: ApiServer, submit: Submit) -> None:
     submit(SETTINGS)
     owned = {
-        ("PersistentVolumeClaim", f"{NAME}-volume-0"), ("NetworkPolicy", f"{NAME}-only"), ("Secret", f"{NAME}-more"),
+        ("PersistentVolumeClaim", f"{NAME}-volume-0"), ("NetworkPolicy", f"{NAME}-only"), ("ConfigMap", f"{NAME}-more"),
         ("ConfigMap", f"{NAME}-frozen"),
     }  # fmt: skip
     assert owned <= objects(server)
@@ -43,9 +43,7 @@ def test_they_are_created_as_they_are_and_go_with_the_job(server: ApiServer, sub
     for kind, name in owned:
         (owner,) = server.store.get(kind, "jobs", name)["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("Job", job["metadata"]["uid"])
-    secret = server.store.get("Secret", "jobs", f"{NAME}-more")
-    assert secret["stringData"] == {"a": "b"}
-    assert "data" not in secret
+    assert server.store.get("ConfigMap", "jobs", f"{NAME}-more")["data"] == {"a": "b"}
     assert not job["spec"]["suspend"]
     server.delete("Job", "jobs", NAME)
     assert objects(server) == set()

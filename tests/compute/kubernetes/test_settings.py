@@ -19,9 +19,12 @@ from jobsdk.errors import JobsdkError, ValidationError
 from tests.compute.kubernetes import test_objects
 from tests.compute.kubernetes.conftest import Configure
 from tests.compute.kubernetes.server import ApiServer
-from tests.compute.kubernetes.test_objects import EVERYTHING, VERSIONS, check
+from tests.compute.kubernetes.test_objects import EVERYTHING, check
 
 GOLDEN = Path(__file__).parent / "golden"
+
+
+VERSIONS = tuple(f"1.{minor}" for minor in range(29, 38))
 
 
 class Case(NamedTuple):
@@ -64,7 +67,7 @@ CASES: dict[str, Case] = {
         "spread": [{"topology": "topology.kubernetes.io/zone"}, {"topology": "rack", "max_skew": 2, "required": False}],
     }),
     "scheduler_name": Case({"scheduler_name": "packing"}),
-    "claims": Case({"claims": {"gpu": "two-gpus"}, "gpus_per_node": 2}, ("1.31", "1.33", "1.35", "1.37")),
+    "claims": Case({"claims": {"gpu": "two-gpus"}, "gpus_per_node": 2}, VERSIONS[2:]),
     "volumes": Case({
         "volumes": [
             {"mount": "/scratch", "size": "100Gi", "storage_class": "fast"},
@@ -131,6 +134,12 @@ def test_golden(name: str, configure: Configure, server: ApiServer) -> None:
     assert text == path.read_text()
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("gang-kai", "gang-workload"))])
+def test_a_jobset_passes_the_schemas_as_well(name: str, configure: Configure, server: ApiServer) -> None:
+    case = CASES[name]
+    check(compiled(configure, server, {"jobset": True, **case.settings}), case.versions[-1:])
+
+
 def test_every_setting_is_tested() -> None:
     assert {name for case in CASES.values() for name in case.settings} | ELSEWHERE == set(SETTINGS)
     assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(CASES)
@@ -165,10 +174,14 @@ def test_every_setting_is_tested() -> None:
         ),
         ({"volumes": [{"mount": "/x", "claim": "c", "per_node": True}]}, "per_node has a meaning only with size"),
         (
-            {"objects": [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fixed"}}]},
+            {"objects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "fixed"}}]},
             "objects [0]: metadata.name must contain ${{name}}, which stands for the run's name",
         ),
-        ({"objects": [{"kind": "Secret"}]}, "objects {'kind': 'Secret'}: needs apiVersion, a text"),
+        (
+            {"objects": [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "${{name}}-x"}}]},
+            "objects [0]: cannot be a Secret, whose values would be written to the run's folder. Fix: create the",
+        ),
+        ({"objects": [{"kind": "ConfigMap"}]}, "objects {'kind': 'ConfigMap'}: needs apiVersion, a text"),
         ({"gang": "slurm"}, "gang must be coscheduling, kai, volcano or workload, not 'slurm'"),
         ({"gang": ["kai"]}, "gang must be coscheduling, kai, volcano or workload, not a list"),
         ({"gang_api": "v1"}, "gang_api must be v1beta1, v1alpha2 or v1alpha1, not 'v1'"),
