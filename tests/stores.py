@@ -1,9 +1,11 @@
-"""A real S3 server on loopback, and what its clients find in their environment."""
+"""Real object stores on loopback, and what their clients find in their environment."""
 
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -57,3 +59,46 @@ def use(store: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", store.url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)  # fsspec reads its own variables once, when it is imported
+
+
+class Azure(NamedTuple):
+    """A container `data` of a blob store; its account has the name and key that Azurite documents."""
+
+    connection: str
+
+    @property
+    def secret(self) -> str:
+        return self.connection.partition("AccountKey=")[2].partition(";")[0]
+
+    def put(self, name: str, content: bytes) -> None:
+        self._client().pipe_file(f"data/{name}", content)
+
+    def objects(self, prefix: str) -> dict[str, bytes]:
+        system = self._client()
+        return {name[len(f"data/{prefix}/") :]: system.cat_file(name) for name in system.find(f"data/{prefix}")}
+
+    def make_container(self) -> None:
+        self._client().mkdir("data")
+
+    def _client(self) -> Any:
+        import adlfs
+
+        return adlfs.AzureBlobFileSystem(
+            connection_string=self.connection, skip_instance_cache=True, use_listings_cache=False
+        )
+
+
+@contextlib.contextmanager
+def azure_blobs(program: str, folder: Path) -> Iterator[Azure]:
+    """Azurite, on a port of its own."""
+    argv = [program, "--blobHost", "127.0.0.1", "--blobPort", "0", "--location", str(folder), "--skipApiVersionCheck"]
+    with subprocess.Popen([*argv, "--disableTelemetry"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            words = next(line for line in process.stdout if "successfully listens" in line)
+            url = words.split()[-1]
+            key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+            account = f"AccountName=devstoreaccount1;AccountKey={key};BlobEndpoint={url}/devstoreaccount1"
+            yield Azure(f"DefaultEndpointsProtocol=http;{account};")
+        finally:
+            process.terminate()

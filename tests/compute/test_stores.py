@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from jobsdk import Input, MLClient, Output, PyTorchDistribution, command
 from jobsdk.client.run import Run
 from jobsdk.errors import ValidationError
 from jobsdk.job.command import CommandJob
-from tests import stores
+from tests import engines, stores
 from tests.bootstrap.runs import wait_for
-from tests.stores import S3
+from tests.stores import S3, Azure
 
 jobs = MLClient().jobs
 
@@ -219,3 +220,32 @@ def test_a_checkpoint_is_uploaded_while_the_job_runs(s3: S3, work: Path) -> None
     assert ".parts/checkpoint_000000/rank-0.json" in found
     jobs.cancel(run.name)
     run.wait(200)
+
+
+# -- another store -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def azure_store(tmp_path: Path) -> Iterator[Azure]:
+    with stores.azure_blobs(str(engines.azurite()), tmp_path) as store:
+        store.make_container()
+        yield store
+
+
+@pytest.mark.engine("azurite")
+@pytest.mark.framework("stores")
+def test_blobs_of_azure_with_a_secret_of_the_job(
+    azure_store: Azure, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    azure_store.put("in/a.txt", b"alpha")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure_store.connection)
+    run = run_of(
+        "cat ${{inputs.data}}/a.txt | tee ${{outputs.model}}/b.txt",
+        inputs={"data": Input(path="abfss://data@devstoreaccount1.dfs.core.windows.net/in")},
+        outputs={"model": Output(path="az://data/out")},
+        secrets=["AZURE_STORAGE_CONNECTION_STRING"],
+    )
+    assert (run.status, output(run)) == ("Completed", "alpha")
+    assert azure_store.objects("out")["b.txt"] == b"alpha"
+    files = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if azure_store.secret.encode() in path.read_bytes()]
