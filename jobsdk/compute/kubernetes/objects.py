@@ -177,13 +177,12 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         "containers": [container],
         "volumes": places,
         **_some(
-            initContainers=_fetching(plan, settings, container),
             nodeSelector=_texts(settings, "node_selector"),
             tolerations=[*settings.get("tolerations", []), *_tolerations(plan, settings)],
             priorityClassName=settings.get("priority_class"),
             serviceAccountName=settings.get("service_account"),
             imagePullSecrets=[{"name": one} for one in settings.get("image_pull_secrets", [])],
-            initContainers=_beside(settings, mounts),
+            initContainers=[*_beside(settings, mounts), *_fetching(plan, settings, container)],
             schedulerName=settings.get("scheduler_name") or gang.scheduler,
             runtimeClassName=settings.get("runtime_class"),
             resourceClaims=[
