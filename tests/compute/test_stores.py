@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -249,3 +250,32 @@ def test_blobs_of_azure_with_a_secret_of_the_job(
     assert azure_store.objects("out")["b.txt"] == b"alpha"
     files = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
     assert not [path for path in files if azure_store.secret.encode() in path.read_bytes()]
+
+
+# -- what goes wrong on the way ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A server that takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        yield server
+
+
+def test_a_job_is_cancelled_while_it_fetches(s3: S3, silent: socket.socket) -> None:
+    run = jobs.create_or_update(of(f"s3://{s3.bucket}/x.csv"))
+    silent.accept()
+    jobs.cancel(run.name)
+    assert run.wait(200).status == "Canceled"
+
+
+def test_a_job_is_cancelled_while_it_uploads(s3: S3, silent: socket.socket) -> None:
+    text = "echo trained > ${{outputs.model}}/net.pt"
+    run = jobs.create_or_update(command(command=text, outputs=to(s3, "models/six")))
+    silent.accept()
+    jobs.cancel(run.name)
+    assert run.wait(200).status == "Canceled"
+    warnings = [event["message"] for event in run.folder.events() if event["event"] == "warning"]
+    assert warnings == ["cancelled before all outputs were uploaded"]

@@ -55,8 +55,17 @@ def bring(plan: Plan, name: str, run_dir: str) -> Moved:
             _wait(target, claim)
             continue
         _Fetch(plan, name, run_dir, claim).run(target)
-    with open(claim) as file:
-        return cast("Moved", json.loads(file.read()[len(_DONE) :]))
+    return _noted(claim)
+
+
+def _noted(claim: str) -> Moved:
+    """What was copied; nothing where another one that has taken over is still at it."""
+    try:
+        with open(claim) as file:
+            text = file.read()
+    except OSError:
+        return {}
+    return cast("Moved", json.loads(text[len(_DONE) :])) if text.startswith(_DONE) else {}
 
 
 def _wait(target: str, claim: str) -> None:
@@ -80,6 +89,15 @@ def _wait(target: str, claim: str) -> None:
             pass
 
 
+def _put(partly: str, target: str) -> None:
+    try:
+        os.rename(partly, target)
+    except OSError:
+        if not os.path.isdir(target):  # else another one has taken over, and was quicker
+            raise
+        shutil.rmtree(partly, ignore_errors=True)
+
+
 class _Fetch:
     """One input, on its way."""
 
@@ -94,14 +112,14 @@ class _Fetch:
         self._signs = 0
 
     def run(self, target: str) -> None:
-        partly = "%s.part-%d" % (self._claim, os.getpid())
+        partly = "%s.part-%s-%d" % (self._claim, os.uname().nodename, os.getpid())  # nodes may share the folder
         shutil.rmtree(partly, ignore_errors=True)
         began = time.monotonic()
         try:
             moved = self._copy(partly)
             moved["seconds"] = round(time.monotonic() - began, 3)
             self._note(_DONE + json.dumps(moved))
-            os.rename(partly, target)
+            _put(partly, target)
         except (FetchError, OSError) as error:
             shutil.rmtree(partly, ignore_errors=True)
             text = "input %s: %s" % (self._name, self._redact(str(error)))

@@ -51,7 +51,9 @@ class Uploads:
 
     def give_up(self) -> None:
         """The job is cancelled: end it with what is uploaded."""
-        if self._waiting:
+        if self._waiting and self._of is not None:
+            if self._of.reason == "complete":
+                self._of.reason = "cancelled"
             self._journal.warning("cancelled before all outputs were uploaded")
             self._waiting.clear()
             self._done()

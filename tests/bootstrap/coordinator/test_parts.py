@@ -16,6 +16,7 @@ from jobsdk.bootstrap.coordinator.attempt import Attempt
 from jobsdk.bootstrap.coordinator.gathering import Gathering
 from jobsdk.bootstrap.coordinator.journal import Journal
 from jobsdk.bootstrap.coordinator.members import Members
+from jobsdk.bootstrap.coordinator.uploads import Uploads
 from jobsdk.bootstrap.spec import events, exit_codes
 from tests.bootstrap.runs import plan
 
@@ -192,3 +193,80 @@ def test_events_are_as_readers_expect_them(tmp_path: Path) -> None:
     assert of("metric") == [{"node": 0, "rank": 3}]
     assert of("rank_ended") == [{"node": 0, "rank": 3, "exit_code": 0, "signal": None}]
     assert of("warning") == [{"message": "careful"}, {"node": 4, "message": "careful"}]
+
+
+# -- uploads -----------------------------------------------------------------------------------------------------------
+
+
+class Uploading:
+    """A job with an output in an object store, whose ranks have ended."""
+
+    def __init__(self, job: Job, reason: str | None) -> None:
+        self.job, self.now, self.done = job, Attempt(0), 0
+        self.now.reason = reason
+        self.peers = [Connection(0), Connection(1)]
+        for peer in self.peers:
+            job.members.join(peer, offer(peer.number))
+        outputs = {"model": {"type": "uri_folder", "mode": None, "uri": "s3://b/models"}}
+        self.part = Uploads(cast(Any, plan("x", outputs=outputs)), job.members, Journal(str(job.folder)), self._done)
+
+    def _done(self) -> None:
+        self.done += 1
+
+    def heard(self, node: int, **message: Any) -> None:
+        self.part.heard(node, cast(Any, {"type": "uploaded", **message}))
+
+    def events(self, kind: str) -> list[Any]:
+        return events.of(str(self.job.folder), kind)
+
+
+def test_the_end_waits_until_every_node_has_uploaded(job: Job) -> None:
+    one = Uploading(job, "complete")
+    assert not one.part.are_done(one.now)
+    assert not one.part.are_done(one.now)
+    assert job.said == [{"type": "upload"}], "they are asked once"
+    facts = {"url": "s3://b/models", "files": 1, "bytes": 5, "seconds": 0.1}
+    one.heard(0, name="model", last=True, **facts)
+    assert not one.part.are_done(one.now)
+    one.heard(1, last=True)
+    assert one.part.are_done(one.now)
+    assert (one.done, one.now.failures) == (2, [])
+    (event,) = one.events("output_uploaded")
+    assert {key: event[key] for key in ("node", "name", *facts)} == {"node": 0, "name": "model", **facts}
+    assert not one.part.are_done(Attempt(1)), "the next attempt has outputs of its own"
+
+
+def test_a_job_that_succeeded_fails_by_an_upload_or_a_node_that_is_lost_before(job: Job) -> None:
+    one = Uploading(job, None)
+    assert not one.part.are_done(one.now)
+    one.heard(0, name="model", last=True, error="output model: no access")
+    job.members.leave(one.peers[1])
+    assert one.part.are_done(one.now)
+    assert one.now.reason == "failure"
+    (failure,) = one.now.failures
+    assert (failure["class"], failure["message"]) == ("upload_failed", "node 0: output model: no access")
+    (warning,) = one.events("warning")
+    assert warning["message"] == "node 1 was lost before its outputs were uploaded"
+
+
+def test_an_upload_is_not_the_cause_of_what_failed_before(job: Job) -> None:
+    one = Uploading(job, "failure")
+    assert not one.part.are_done(one.now)
+    one.heard(0, name="model", last=True, error="output model: no access")
+    assert (one.now.reason, one.now.failures) == ("failure", [])
+    assert [event["message"] for event in one.events("warning")] == ["node 0: output model: no access"]
+
+
+def test_a_checkpoint_that_is_not_uploaded_is_a_warning(job: Job) -> None:
+    one = Uploading(job, None)
+    one.heard(1, name="model", checkpoint="checkpoints/.parts/one", error="output model: no access")
+    assert one.now.failures == []
+    assert [event["message"] for event in one.events("warning")] == ["output model: no access"]
+
+
+def test_a_job_that_is_cancelled_waits_for_no_upload(job: Job) -> None:
+    one = Uploading(job, "complete")
+    assert not one.part.are_done(one.now)
+    one.part.give_up()
+    assert one.part.are_done(one.now)
+    assert (one.done, one.now.reason) == (1, "cancelled")
