@@ -32,10 +32,16 @@ def is_in_a_cloud(uri: str | None) -> bool:
     return paths.is_remote(uri) and not uri.lower().startswith(("http://", "https://"))
 
 
+def code_here(job: CommandJob) -> str | None:
+    """The folder or file of this machine with the job's code; None without, and where nodes fetch it from a store."""
+    return None if job.code is None or stores.store_of(job.code) is not None else str(job.resolve(job.code))
+
+
 def what_none_can(compute: str, job: CommandJob, plan: Plan, instead: str) -> Iterator[Finding]:
     """Errors. `instead` says what an input may be in the place of a URI of a cloud."""
     yield from of_ray_cluster(compute, job)
-    if job.code is not None and paths.is_remote(job.code) and not job.code.lower().startswith("file:"):
+    remote = job.code is not None and paths.is_remote(job.code) and not job.code.lower().startswith("file:")
+    if remote and stores.store_of(job.code) is None:
         message = f"{show(job.code)} is not on this machine"
         yield Finding("error", ("code",), message, "give a local folder: --set code=FOLDER")
     for name, given in plan["inputs"].items():

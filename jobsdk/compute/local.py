@@ -84,7 +84,7 @@ class LocalCompute(Compute):
             from jobsdk.compute import virtualenv
 
             recipe = virtualenv.recipe(job)
-        code = str(job.resolve(job.code)) if job.code is not None else None
+        code = job_rules.code_here(job)
         here = code or working_directory()
         return {
             "compute": self.name,
@@ -109,7 +109,7 @@ class LocalCompute(Compute):
 
             copy = snapshot.take(Path(spec["code"]), run.code)
             run.write_json("snapshot.json", copy.to_dict())
-        elif not spec["in_place"]:
+        elif not spec["in_place"] and "code" not in run.plan():
             private.make_within(str(run.code))
         prefix = spec["build_env"]["prefix"] if spec["build_env"] else None
         environment = for_ranks(os.environ, python=spec["python"], prefix=prefix)

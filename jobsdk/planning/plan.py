@@ -47,6 +47,7 @@ def whole_plan(
     `preload` is the compute's setting, for a job without its own; `network` is `jobsdk.compute.network`'s; `layout`
     is that of a job with `scaling` where more is known of the nodes than the job itself says.
     """
+    from jobsdk.bootstrap.spec.stores import store_of
     from jobsdk.job.expressions import text_of
     from jobsdk.job.io import Input
 
@@ -88,6 +89,8 @@ def whole_plan(
     }
     if network:
         plan["network"] = network
+    if job.code is not None and store_of(job.code) is not None:
+        plan["code"] = job.code
     return plan
 
 

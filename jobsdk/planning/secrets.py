@@ -73,4 +73,5 @@ def _without(plan: Plan, redactor: secrets.Redactor) -> dict[str, Any]:
         "inputs": {name: data(given) for name, given in plan["inputs"].items()},
         "outputs": {name: data(given) for name, given in plan["outputs"].items()},
         "distribution": distribution,
+        **({"code": redactor.text(plan["code"])} if "code" in plan else {}),
     }

@@ -129,6 +129,16 @@ def test_credentials_reach_the_node_and_are_written_nowhere(
         assert not [path for path in files if value.encode() in path.read_bytes()]
 
 
+def test_code_is_fetched_and_is_the_working_directory(s3: S3) -> None:
+    s3.put("code/train.py", b"import helper; print(helper.NAME)")
+    s3.put("code/helper.py", b"NAME = 'fetched'")
+    run = run_of("python train.py; echo x > outputs/y", code=f"s3://{s3.bucket}/code", instance_count=2)
+    assert (run.status, output(run)) == ("Completed", "fetched\n" * 2)
+    assert (run.folder.path / "outputs/default/y").read_text() == "x\n"
+    said = failed(command(command="true", code=f"s3://{s3.bucket}/none.tar.gz"))
+    assert f"the code at s3://{s3.bucket}/none.tar.gz cannot be brought here: there is no s3://" in said
+
+
 # -- outputs -----------------------------------------------------------------------------------------------------------
 
 

@@ -46,8 +46,14 @@ def fetch(run_dir: str) -> int:
     plan = plan_file.read(os.environ.get(variables.PARCEL) or run_dir)
     os.makedirs(run_dir + "/inputs", exist_ok=True)
     os.chmod(run_dir + "/inputs", 0o777)  # nosec B103 # a folder of the pod
+
+    def tell(event: str, **facts: object) -> None:
+        sys.stderr.write("bootstrap: %s %s\n" % (event, facts.get("name", "")))
+
     try:
-        staging.fetch(plan, run_dir, lambda event, **facts: None)
+        staging.fetch(plan, run_dir, tell)
+        if plan.get("code"):
+            os.chmod(run_dir + "/code", 0o777)  # nosec B103 # likewise
     except staging.StagingError as error:
         sys.stderr.write("bootstrap: %s\n" % error)
     return 0
@@ -98,12 +104,12 @@ def _prepare(plan: Plan, run_dir: str, rank: int) -> Tuple[str, Optional[str]]:
     def tell(event: str, **facts: object) -> None:
         events.append(run_dir, event, node=rank, **facts)
 
-    working_dir, source = os.getcwd(), os.environ.get(variables.CODE)
+    working_dir, source = os.getcwd(), plan.get("code") or os.environ.get(variables.CODE)
     tell("bootstrap_up", pid=os.getpid(), host=os.uname().nodename)
     try:
         if source:
-            digest = os.environ.get(variables.CODE_HASH, "")
-            working_dir = code.bring(source, digest, run_dir, plan["rendezvous_timeout_s"], tell)
+            digest = "" if plan.get("code") else os.environ.get(variables.CODE_HASH, "")
+            working_dir = code.bring(plan, source, digest, run_dir, tell)
             os.chdir(working_dir)
         staging.stage(plan, run_dir, run_dir + "/cache", tell)
         if source:

@@ -7,13 +7,13 @@ import os
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, cast
+from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Mapping, Optional, cast
 
 from ..launchers import base
 from ..spec import paths, variables
 
 if TYPE_CHECKING:
-    from ..spec.plan import DataPlan, Plan
+    from ..spec.plan import Plan
     from ..spec.store_messages import Moved, Request, Said
 
 Environment = Mapping[str, str]
@@ -54,7 +54,7 @@ def bring(plan: Plan, name: str, run_dir: str) -> Moved:
         except FileExistsError:
             _wait(target, claim)
             continue
-        _Fetch(plan, name, run_dir, claim).run(target)
+        _fetch_input(plan, name, run_dir, claim)
     return _noted(claim)
 
 
@@ -98,76 +98,73 @@ def _put(partly: str, target: str) -> None:
         shutil.rmtree(partly, ignore_errors=True)
 
 
-class _Fetch:
-    """One input, on its way."""
-
-    def __init__(self, plan: Plan, name: str, run_dir: str, claim: str) -> None:
-        from ..spec import secrets
-
-        self._given: DataPlan = plan["inputs"][name]
-        self._name = name
-        self._environment = environment(plan, run_dir)
-        self._claim = claim
-        self._redact: Callable[[str], str] = secrets.redactor(plan, self._environment).text
-        self._signs = 0
-
-    def run(self, target: str) -> None:
-        partly = "%s.part-%s-%d" % (self._claim, os.uname().nodename, os.getpid())  # nodes may share the folder
+def _fetch_input(plan: Plan, name: str, run_dir: str, claim: str) -> None:
+    """Fetch one input; its claim says how far that is, and how it ended."""
+    target, given = paths.input_folder(name, run_dir), plan["inputs"][name]
+    partly = "%s.part-%s-%d" % (claim, os.uname().nodename, os.getpid())  # nodes may share the folder
+    shutil.rmtree(partly, ignore_errors=True)
+    try:
+        moved = copy(plan, str(given["uri"]), given["type"] == "uri_file", partly, run_dir, claim)
+        _note(claim, _DONE + json.dumps(moved))
+        _put(partly, target)
+    except (FetchError, OSError) as error:
         shutil.rmtree(partly, ignore_errors=True)
-        began = time.monotonic()
+        text = "input %s: %s" % (name, error)
+        _note(claim, _ERROR + text)
+        raise FetchError(text) from error
+
+
+def copy(plan: Plan, uri: str, is_file: bool, target: str, run_dir: str, claim: str = "") -> Moved:
+    """Copy what is at a URL into the new folder `target`; what was copied. `claim` is a file that gives signs of life.
+
+    Raises FetchError.
+    """
+    import subprocess  # 10 ms that few jobs need
+
+    from ..spec import secrets
+
+    variables_ = environment(plan, run_dir)
+    began = time.monotonic()
+    request: Request = {"operation": "fetch", "url": uri, "path": target, "is_file": is_file}
+    with subprocess.Popen(
+        argv(variables_), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables_,
+        text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            moved = self._copy(partly)
-            moved["seconds"] = round(time.monotonic() - began, 3)
-            self._note(_DONE + json.dumps(moved))
-            _put(partly, target)
-        except (FetchError, OSError) as error:
-            shutil.rmtree(partly, ignore_errors=True)
-            text = "input %s: %s" % (self._name, self._redact(str(error)))
-            self._note(_ERROR + text)
-            raise FetchError(text) from error
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            end = last_word(_heard(process.stdout, uri, claim))
+        finally:
+            process.kill()
+    if "done" not in end:
+        raise FetchError(secrets.redactor(plan, variables_).text(end["error"]))
+    return {**end["done"], "seconds": round(time.monotonic() - began, 3)}
 
-    def _copy(self, partly: str) -> Moved:
-        import subprocess  # 10 ms that few jobs need
 
-        request: Request = {
-            "operation": "fetch", "url": str(self._given["uri"]), "path": partly,
-            "is_file": self._given["type"] == "uri_file",
-        }  # fmt: skip
-        with subprocess.Popen(
-            argv(self._environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=self._environment, text=True,
-        ) as process:  # fmt: skip
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                process.stdin.write(json.dumps(request) + "\n")
-                process.stdin.flush()
-                end = last_word(self._heard(process.stdout))
-            finally:
-                process.kill()
-        if "done" in end:
-            return end["done"]
-        raise FetchError(end["error"])
+def _heard(lines: Iterable[str], uri: str, claim: str) -> Iterator[str]:
+    """The same lines; how far it is goes to the log, and to whoever waits."""
+    from ..spec import secrets
 
-    def _heard(self, lines: Iterable[str]) -> Iterator[str]:
-        """The same lines; how far it is goes to the log, and to whoever waits."""
-        told = time.monotonic()
-        for line in lines:
-            said = answer(line) or {}
-            if "bytes" in said:
-                self._signs += 1
-                self._note("%d: %d bytes" % (self._signs, said["bytes"]))
-                if time.monotonic() - told >= _SAY_EVERY_S:
-                    told = time.monotonic()
-                    sys.stderr.write("bootstrap: input %s: %d bytes so far\n" % (self._name, said["bytes"]))
-            yield line
+    told = time.monotonic()
+    for number, line in enumerate(lines):
+        said = answer(line) or {}
+        if "bytes" in said:
+            _note(claim, "%d: %d bytes" % (number, said["bytes"]))
+            if time.monotonic() - told >= _SAY_EVERY_S:
+                told = time.monotonic()
+                sys.stderr.write("bootstrap: %s: %d bytes so far\n" % (secrets.redacted(uri), said["bytes"]))
+        yield line
 
-    def _note(self, text: str) -> None:
-        try:
-            with open(self._claim, "w") as file:
+
+def _note(claim: str, text: str) -> None:
+    try:
+        if claim:
+            with open(claim, "w") as file:
                 file.write(text)
-        except OSError:  # a full disk: this node says itself what is wrong
-            pass
+    except OSError:  # a full disk: this node says itself what is wrong
+        pass
 
 
 def last_word(lines: Iterable[str]) -> Said:

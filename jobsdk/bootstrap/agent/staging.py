@@ -65,7 +65,14 @@ def stage(plan: Plan, run_dir: str, cache: str, tell: Tell) -> None:
 
 
 def fetch(plan: Plan, run_dir: str, tell: Tell) -> None:
-    """Copy the inputs that are in object stores to this node. Raises StagingError."""
+    """Copy the code and the inputs that are in object stores to this node. Raises StagingError."""
+    if plan.get("code"):
+        from . import code
+
+        try:
+            code.bring(plan, plan["code"], "", run_dir, tell)
+        except code.CodeError as error:
+            raise StagingError(str(error)) from error
     os.makedirs(run_dir + "/inputs", exist_ok=True)
     for name in [name for name, given in plan["inputs"].items() if stores.is_moved(given)]:
         from . import fetching

@@ -101,6 +101,7 @@ class SecretParts(TypedDict, total=False):
     inputs: Dict[str, DataPlan]
     outputs: Dict[str, DataPlan]
     distribution: DistributionPlan
+    code: str
     #: values that nothing that is written may hold
     secret_values: List[str]
 
@@ -145,6 +146,8 @@ class _Plan(TypedDict):
 
 
 class Plan(_Plan, total=False):
+    #: the URL of an object store with the job's code, which the nodes fetch
+    code: str
     #: the compute's `network`
     network: NetworkPlan
     #: what `jobsdk compute check` measures; the ranks then run that instead of the command

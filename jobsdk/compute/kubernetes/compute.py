@@ -71,7 +71,7 @@ class KubernetesCompute(Compute):
         self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
     ) -> Spec:
         settings = at.settings
-        source = str(job.resolve(job.code)) if job.code is not None else None
+        source = job_rules.code_here(job)
         how = None
         if source is not None:
             from jobsdk.compute.kubernetes import code as kubernetes_code

@@ -204,7 +204,7 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
 def _fetching(plan: Plan, settings: Settings, container: Object) -> list[Object]:
     """What fetches the inputs where the image of the job cannot: it sees what the job's container does."""
     image = settings.get("fetch_image")
-    if image is None or not any(map(stores.is_moved, plan["inputs"].values())):
+    if image is None or not (plan.get("code") or any(map(stores.is_moved, plan["inputs"].values()))):
         return []
     amounts = {key: str(settings[key]) for key in ("cpu", "memory") if settings.get(key)}
     command = parcel.command("python3", PARCEL_DIR, "fetch", RUN_DIR)

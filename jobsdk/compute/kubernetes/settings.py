@@ -161,7 +161,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "outputs_volume": _setting("mapping", "where outputs are kept: {claim | host_path | source, sub_path, here}"),
     "code_volume": _setting("mapping", "where large code is put: {here: a folder of this machine, path: it in a pod}"),
-    "code_url": _setting("mapping", "where large code is put: {upload: an fsspec URL, fetch: its http(s) URL}"),
+    "code_url": _setting("mapping", "where large code is put: {upload: an fsspec URL, fetch: where pods find it}"),
     "env": _setting(
         "variables",
         "further environment variables: texts, {secret, key} or {config_map, key}; those of a job win",

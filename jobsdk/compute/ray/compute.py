@@ -117,7 +117,7 @@ class RayCompute(EngineCompute):
             "type": self.type,
             "run": plan["run"],
             "address": self.address,
-            "code": str(job.resolve(job.code)) if job.code is not None else None,
+            "code": job_rules.code_here(job),
             "group": {**wanted._asdict(), "labels": wanted.labels},
             "runtime_env": runtime_env,
             "patience": durations.seconds(settings.get("placement_timeout")),

@@ -89,7 +89,7 @@ class SlurmCompute(Compute):
         if "\\" in run_dir or "\n" in run_dir:
             raise ComputeError(f"Slurm can write no output below {run_dir!r}. Fix: a folder without a backslash")
         store = str(Path(folder, "code") if folder else home() / "code")
-        code = str(job.resolve(job.code)) if job.code is not None else None
+        code = job_rules.code_here(job)
         folders = slurm_script.Folders(
             run_dir=run_dir,
             shared=(folder,) if folder else (run_dir, store),

@@ -61,7 +61,7 @@ def script(plan: Plan, settings: Mapping[str, Any], folders: Folders, image: str
     environment = []
     if folders.has_code:
         environment.append(f'export {variables.CODE}="$(cat {shlex.quote(f"{run_dir}/{SOURCE}")})"')
-    elif folders.in_place is None:
+    elif folders.in_place is None and "code" not in plan:
         empty = shlex.quote(f"{run_dir}/code")
         environment += [f"mkdir -p {empty}", f"export {variables.CODE}={empty}"]
     if requeues:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobsdk.bootstrap.spec.secrets import Redactor
+from jobsdk.compute import job_rules
 from jobsdk.compute.base import Check, Spec, Warn
 from jobsdk.compute.engine import EngineCompute
 from jobsdk.compute.settings import meanings
@@ -59,7 +60,7 @@ class SparkCompute(EngineCompute):
             "compute": self.name,
             "type": self.type,
             "run": plan["run"],
-            "code": str(job.resolve(job.code)) if job.code is not None else None,
+            "code": job_rules.code_here(job),
             "stage": {
                 "barrier": True,
                 "tasks": plan["nodes"],

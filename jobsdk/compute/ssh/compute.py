@@ -118,7 +118,7 @@ class SshCompute(Compute):
     def compile(
         self, job: CommandJob, plan: Plan, at: Placement, *, in_place: bool = False, build_env: bool = False
     ) -> Spec:
-        code = None if job.code is None else str(job.resolve(job.code))
+        code = job_rules.code_here(job)
         hosts = self._hosts[: plan["nodes"]]
         return {
             "compute": self.name,

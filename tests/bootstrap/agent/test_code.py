@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import sys
 import tarfile
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobsdk.bootstrap.agent import code
+from jobsdk.bootstrap.archive import command
+from tests.bootstrap.runs import plan
 
 
 def _told(event: str, **facts: object) -> None:
@@ -42,9 +47,13 @@ def _digest(path: Path) -> str:
     return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _plan(patience: float) -> Any:
+    return plan("x", rendezvous_timeout_s=patience)
+
+
 def _bring(source: Path | str, run: Path, digest: str = "") -> Path:
     run.mkdir(exist_ok=True)
-    return Path(code.bring(str(source), digest, str(run), 5.0, _told))
+    return Path(code.bring(_plan(5.0), str(source), digest, str(run), _told))
 
 
 def _is_whole(folder: Path) -> bool:
@@ -109,7 +118,7 @@ def test_of_many_nodes_with_one_folder_one_copies_and_all_have_it(source: Path, 
     found: list[str] = []
 
     def node() -> None:
-        found.append(code.bring(str(source), "", str(run), 120.0, lambda event, **facts: told.append(event)))
+        found.append(code.bring(_plan(120.0), str(source), "", str(run), lambda event, **facts: told.append(event)))
 
     threads = [threading.Thread(target=node) for _ in range(8)]
     for thread in threads:
@@ -126,4 +135,30 @@ def test_who_waits_for_a_node_that_died_says_so(source: Path, tmp_path: Path) ->
     run.mkdir()
     (run / "code.claim").touch()
     with pytest.raises(code.CodeError, match="another node has been copying the code for 0 s"):
-        code.bring(str(source), "", str(run), 0.1, _told)
+        code.bring(_plan(0.1), str(source), "", str(run), _told)
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that this process starts again."""
+    monkeypatch.setattr(sys, "argv", [command()[-1]])
+
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.framework("stores")
+@pytest.mark.parametrize("form", ["folder", "tar", "zip"])
+def test_from_an_object_store(source: Path, archive: Path, tmp_path: Path, form: str) -> None:
+    (source / "link").unlink()
+    where = {"folder": source, "tar": archive, "zip": tmp_path / "code.zip"}[form]
+    if form == "zip":
+        shutil.make_archive(str(tmp_path / "code"), "zip", source)
+    found = _bring(f"local://{where}", tmp_path / "run", _digest(archive) if form == "tar" else "")
+    assert (found / "deep/train.py").read_text() == "print(1)\n"
+    assert not (tmp_path / "run/code.fetched").exists()
+
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.framework("stores")
+def test_code_that_is_not_in_the_store_is_named(tmp_path: Path) -> None:
+    with pytest.raises(code.CodeError, match=r"the code at local:///none.zip cannot be brought here: there is no"):
+        _bring("local:///none.zip", tmp_path / "run")

@@ -73,9 +73,11 @@ def test_another_image_fetches_for_an_image_without_the_package(
     shutil.copytree(Path(fsspec.__file__).parent, package, ignore=shutil.ignore_patterns("tests", "__pycache__"))
     with cluster.image_with(package) as image:
         configure(cluster, volumes=[mounted(store)], fetch_image=image, run_as_user=1000)
-        run = run_of("cat ${{inputs.data}}/a.txt")
+        run = run_of(
+            "cat ${{inputs.data}}/a.txt a.txt > outputs/b.txt; cat outputs/b.txt", code=f"local://{STORE}/data"
+        )
         assert run.status == "Completed", run.report
-        assert logs(run) == ["alpha\n", "alpha\n"]
+        assert logs(run) == ["alpha\n" * 2] * 2
         (store / "data/a.txt").unlink()
         failed = run_of("cat ${{inputs.data}}/a.txt")
     assert failed.status == "Failed"

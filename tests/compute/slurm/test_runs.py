@@ -422,12 +422,13 @@ def test_a_shared_folder_is_open_to_whom_folder_mode_says(
 @pytest.mark.framework("stores")
 def test_nodes_with_one_folder_fetch_from_and_upload_to_an_object_store_once(cluster: SlurmCluster, s3: S3) -> None:
     run = start(
-        "cat ${{inputs.data}}/a.txt; echo $RANK > ${{outputs.model}}/rank-$RANK.txt",
+        "cat ${{inputs.data}}/a.txt main.py; echo $RANK > ${{outputs.model}}/rank-$RANK.txt",
         inputs={"data": Input(path=s3.put("data/a.txt", b"alpha").rpartition("/")[0])},
+        code=s3.put("code/main.py", b" and code").rpartition("/")[0],
         outputs={"model": Output(path=f"s3://{s3.bucket}/models")},
     ).result(200)
     logs = [(run.folder.logs / f"node-{rank}/rank-{rank}.log").read_text() for rank in range(2)]
-    assert logs == ["alpha", "alpha"]
+    assert logs == ["alpha and code", "alpha and code"]
     found = s3.objects("models")
     found.pop(".jobsdk-upload.json")
     assert found == {"rank-0.txt": b"0\n", "rank-1.txt": b"1\n"}
