@@ -133,6 +133,27 @@ def lost(cluster: Cluster, home: Path) -> Seen:
     return seen._replace(text="the run continues: `again` (heartbeat limit 15 s)")
 
 
+def lost_node_0(cluster: Cluster, home: Path) -> Seen:
+    client = Client(home, "lost-0", _TWICE, _POD, max_restarts=1, restart_delay=0)
+    client.sees("begun")
+    client.event()
+    cluster.lose("lost-0-0-00000")
+    cluster.notice("lost-0-0-00000")
+    seen = client.sees("again")
+    client.end()
+    return seen._replace(text="the run continues: `again` (from when the node controller says NotReady)")
+
+
+def evicted_node_0(cluster: Cluster, home: Path) -> Seen:
+    client = Client(home, "eviction-0", _TWICE, _POD, max_preemptions=1, restart_delay=0)
+    client.sees("begun")
+    client.event()
+    cluster.disrupt("eviction-0-0-00000")
+    seen = client.sees("again")
+    client.end()
+    return seen._replace(text="the run continues: `again`")
+
+
 def unschedulable(cluster: Cluster, home: Path) -> Seen:
     with ApiServer() as server:
         server.kubeconfig(home / "kubeconfig")
@@ -188,6 +209,8 @@ SCENARIOS: dict[str, tuple[str, str, Scenario]] = {
     "cancel": ("cancel", "Canceled, 0.6 s", cancel),
     "eviction": ("eviction with `max_preemptions`", "runs again after 6 s", eviction),
     "lost": ("machine loses power, `max_restarts`", "never recovered", lost),
+    "eviction-0": ("eviction of node 0", "ended as Preempted", evicted_node_0),
+    "lost-0": ("machine of node 0 loses power", "ended as Lost", lost_node_0),
     "unschedulable": ("unschedulable", "the scheduler's message, `Queued`", unschedulable),
     "pod-security": ("Pod Security `restricted`", "`Queued`, no reason, forever", refused("dryrun-locked")),
     "quota": ("ResourceQuota of one pod", "`waiting 1/2, missing: node 1`", refused("dryrun-quota")),

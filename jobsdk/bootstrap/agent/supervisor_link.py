@@ -43,7 +43,7 @@ class Lifeline:
             return
         if word == "cancel":
             coordinator.cancel()
-        elif word == "lost" and not coordinator.has_joined(message["node"], message["pid"]):
+        elif word == "lost" and not coordinator.members.has_joined(message["node"], message["pid"]):
             coordinator.never_joined(message["node"], message["code"])
         elif word == "stacks":
             answer_stacks(coordinator, self._plan, self._run_dir, message["id"])

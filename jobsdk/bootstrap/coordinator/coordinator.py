@@ -10,9 +10,10 @@ from .. import distributions, launchers
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT_S, ControlServer, Peer
 from ..hangs.query import Answer, Inquiries
-from ..spec import events, exit_codes
+from ..spec import exit_codes
 from . import blame
 from .attempt import Attempt
+from .clock import JobClock
 from .gathering import Gathering, missing_failure
 from .inbox import Inbox
 from .journal import Journal
@@ -72,19 +73,13 @@ class Coordinator:
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        plan: Plan,
-        listener: socket.socket,
-        settings: Settings,
-        ended: Callable[[int], None],
+        self, loop: Loop, plan: Plan, listener: socket.socket, settings: Settings, ended: Callable[[int], None]
     ) -> None:
         self._loop = loop
         self._plan = plan
         self._distribution = distributions.of(plan)
         self._settings = settings
-        self._begun = time.time()
-        self._started_at: Optional[float] = None
+        self._clock = JobClock(loop, plan, self._time_is_up)
         self.attempt = Attempt(settings.restart)
         self._phase = GATHERING
         self._judge = Judge(plan, settings.run_dir, settings.restart, settings.used)
@@ -157,10 +152,6 @@ class Coordinator:
         """The bootstrap of a node has ended (with that code) without joining."""
         self.fail(blame.never_joined(self._settings.run_dir, node, code))
 
-    def has_joined(self, node: int, pid: int) -> bool:
-        """Whether that process once joined for the node."""
-        return self.members.has_joined(node, pid)
-
     def take_stacks(self, done: Callable[[Answer], None]) -> None:
         """Have every node look where its ranks are; `done` gets the answer."""
         present = self.members.present if self._phase == RUNNING else ()
@@ -177,19 +168,18 @@ class Coordinator:
         )
 
     def _start(self) -> None:
-        standing = self.members.standing() if self._started_at is None else None
+        standing = None if self._clock.has_started else self.members.standing()
         if standing is not None and not self._take_over(standing):
             return
         self._phase = RUNNING
         members, journal, number = self.members, self._journal, self.attempt.number
         self.attempt.quiet.clear()  # a node that came while the others stopped has said that nothing runs there
-        if self._started_at is None:
-            self._start_clock()
+        self._clock.start(self._settings.run_dir, self._settings.restart)
         start, warning = members.start_message(self.gathering.ports(), number)
         if warning and not number:
             journal.warning(warning)
         if self._settings.replaced:
-            start["standing"] = self._standing(is_due=False)
+            start["standing"] = self._judge.standing(number, False, self._clock.started)
         self.told = start
         self.shells = Shells(members, start["addresses"], self._no_shell, self.attempt.quiet.discard)
         journal.started(start)
@@ -203,22 +193,11 @@ class Coordinator:
         """Go on where the job stood when its node 0 was lost; whether the next attempt is to start at once."""
         self._judge.take_over(standing)
         self.attempt = Attempt(standing["restart"])
-        self._start_clock(standing["started"])
+        self._clock.start(self._settings.run_dir, 0, standing["started"])
         if not standing["is_due"]:
             text = "node 0 was lost, and another bootstrap has taken its place"
             self.fail(blame.unreported("node_lost", text, 0))
         return standing["is_due"]
-
-    def _standing(self, *, is_due: bool) -> Standing:
-        return self._judge.standing(self.attempt.number, is_due, self._started_at or self._begun)
-
-    def _start_clock(self, started: Optional[float] = None) -> None:
-        """The job's time limit counts from its first start."""
-        earlier = events.of(self._settings.run_dir, "started") if self._settings.restart else []
-        self._started_at = started or (earlier[0]["t"] if earlier else time.time())
-        if self._plan["timeout_s"]:
-            left = self._plan["timeout_s"] - (time.time() - self._started_at)
-            self._loop.later(max(0.0, left), self._time_is_up)
 
     def _has_work(self, node: int) -> bool:
         """Whether ranks of a node have not ended; a launcher may have started them from another node."""
@@ -294,7 +273,7 @@ class Coordinator:
         if library:
             self._journal.warning(self._distribution.world_of_one(library))
         ending, ended = self._end(), time.time()
-        report = self._judge.report(verdict, now, self._started_at or self._begun, ended)
+        report = self._judge.report(verdict, now, self._clock.started, ended)
         if verdict.outcome.status == "Preempted" and 0 in now.leaving and self._settings.judged:
             self._journal.left(report)
             ending.give_up()
@@ -307,7 +286,8 @@ class Coordinator:
         self._journal.restart(number, cause, decision, summary, 0 in leaving)
         self.attempt = Attempt(number)
         if 0 in leaving:
-            self._end().hand_over(self._standing(is_due=True) if self._settings.replaced else None)
+            standing = self._judge.standing(number, True, self._clock.started) if self._settings.replaced else None
+            self._end().hand_over(standing)
             return
         self._phase = PAUSING
         self._close_shells()

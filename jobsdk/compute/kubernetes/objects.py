@@ -120,7 +120,7 @@ def _job_spec(plan: Plan, template: Object) -> Object:
         "backoffLimitPerIndex": 0,
         "template": template,
     }
-    if _is_restarted(plan):
+    if is_restarted(plan):
         # A pod that the cluster takes away is replaced: its node comes back to the job.
         rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
         spec["podFailurePolicy"] = {"rules": [rule]}
@@ -162,7 +162,7 @@ def _pod(plan: Plan, settings: Settings, name: str, image: str, code: str | None
         "image": image,
         **_some(imagePullPolicy=settings.get("image_pull_policy")),
         "command": parcel.command(settings.get("python", "python3"), PARCEL_DIR, "node", RUN_DIR),
-        "env": _environment(settings, name, code),
+        "env": _environment(plan, settings, name, code),
         **_some(envFrom=[_all_keys(one) for one in settings.get("env_from", [])]),
         **_some(resources=_resources(plan, settings)),
         "volumeMounts": mounts,
@@ -214,7 +214,7 @@ def _fetching(plan: Plan, settings: Settings, container: Object) -> list[Object]
 
 def _tolerations(plan: Plan, settings: Settings) -> list[Object]:
     """How long a pod stays on a machine that does not answer. Kubernetes' own 300 s are long for a job that waits."""
-    seconds = settings.get("toleration_seconds", _TOLERATION_S if _is_restarted(plan) else None)
+    seconds = settings.get("toleration_seconds", _TOLERATION_S if is_restarted(plan) else None)
     given = {one.get("key") for one in settings.get("tolerations", [])}
     keys = [f"node.kubernetes.io/{why}" for why in ("not-ready", "unreachable")]
     return [] if seconds is None else [
@@ -223,7 +223,7 @@ def _tolerations(plan: Plan, settings: Settings) -> list[Object]:
     ]  # fmt: skip
 
 
-def _is_restarted(plan: Plan) -> bool:
+def is_restarted(plan: Plan) -> bool:
     return bool(plan["restarts"]["max"] or plan["restarts"]["max_preemptions"])
 
 
@@ -264,10 +264,12 @@ def _beside(settings: Settings, mounts: list[Object]) -> list[Object]:
     return found
 
 
-def _environment(settings: Settings, name: str, code: str | None) -> list[Object]:
+def _environment(plan: Plan, settings: Settings, name: str, code: str | None) -> list[Object]:
     first = f"{name}-node-0-0" if settings.get("jobset") else f"{name}-0"
     ports = ",".join(map(str, kubernetes.PORTS))
     own = {variables_.PARCEL: PARCEL_DIR, variables_.CONTROL: f"{first}.{name} {ports}", variables_.RELAY: "1"}
+    if is_restarted(plan) and plan["nodes"] > 1:
+        own[variables_.REPLACES] = "1"
     variables = [_variable(str(key), value) for key, value in {**settings.get("env", {}), **own}.items()]
     if code == "inline":
         variables.append({"name": variables_.CODE, "value": f"{PARCEL_DIR}/{CODE_FILE}"})

@@ -39,6 +39,13 @@ class Pod:
     def is_over(self) -> bool:
         return "terminated" in self.container or self.status.get("phase") in ("Succeeded", "Failed")
 
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether its machine fell silent: the control plane says "not ready", its kubelet last said the opposite."""
+        statuses = self.status.get("containerStatuses") or ()
+        is_ready = all(one.get("ready") for one in statuses)
+        return "running" in self.container and is_ready and self.condition("Ready", "False") is not None
+
     def condition(self, kind: str, value: str) -> Object | None:
         """Its condition of that type, if it has that value."""
         found = (one for one in self.status.get("conditions") or () if one["type"] == kind and one["status"] == value)

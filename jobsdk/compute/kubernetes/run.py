@@ -12,7 +12,7 @@ from jobsdk.compute.ends import EngineEnd, finish
 from jobsdk.compute.kubernetes import admission, kueue, logs, lost
 from jobsdk.compute.kubernetes.api import Api, Gone, Object, Refused
 from jobsdk.compute.kubernetes.logs import Log
-from jobsdk.compute.kubernetes.objects import LABEL
+from jobsdk.compute.kubernetes.objects import LABEL, is_restarted
 from jobsdk.compute.kubernetes.pods import HOPELESS, STUCK, Pod
 from jobsdk.compute.shipping.relayed import Mirror
 from jobsdk.errors import ComputeError
@@ -160,21 +160,27 @@ class Look:
             self._state["no_events"] = True
 
     def _replace_lost(self, pods: list[Pod]) -> None:
-        """Where node 0 waits for a node that fell silent, declare that node's pod failed: then the Job replaces it."""
-        known = self._state["pods"]
-        for node, life in lost.lives(self._run.events()).items():
-            for pod in pods:
-                if pod.node != node or pod.is_over or known[pod.name]["life"] != life or node == 0:
-                    continue
-                who = f"node {node} (machine {pod.machine})"
-                try:
-                    lost.declare(self._api, pod.name, pod.status, f"{who} does not answer")
-                    self._tell("queued", message=f"{who} does not answer: its pod {pod.name} is replaced", nodes=[node])
-                except Refused as error:
-                    if error.code != 403:
-                        raise
-                    why = f"its pod is not replaced before the cluster gives it up: no right to {lost.RIGHT}"
-                    self._tell("warning", message=f"{who} does not answer, and {why}")
+        """Declare pods of lost machines failed: then the Job replaces them.
+
+        Node 0 waits for a node that fell silent. That node 0 did is for the control plane to find.
+        """
+        known, plan = self._state["pods"], self._run.plan()
+        silent = {node: life for node, life in lost.lives(self._run.events()).items() if node}
+        may_restart = plan["nodes"] > 1 and is_restarted(plan)
+        for pod in pods:
+            is_silent = silent.get(pod.node) == known[pod.name]["life"]
+            if pod.is_over or not (is_silent or (may_restart and pod.is_unreachable)):
+                continue
+            who = f"node {pod.node} (machine {pod.machine})"
+            try:
+                lost.declare(self._api, pod.name, pod.status, f"{who} does not answer")
+                words = f"{who} does not answer: its pod {pod.name} is replaced"
+                self._tell("queued", message=words, nodes=[pod.node])
+            except Refused as error:
+                if error.code != 403:
+                    raise
+                why = f"its pod is not replaced before the cluster gives it up: no right to {lost.RIGHT}"
+                self._tell("warning", message=f"{who} does not answer, and {why}")
 
     def _tell(self, event: str, **facts: Any) -> None:
         """Note an event, unless it was noted before."""

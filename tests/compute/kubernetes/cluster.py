@@ -107,10 +107,17 @@ class Cluster(ApiServer):
         self._podman.run("kill", "-s", "KILL", self.store.get("Pod", "jobs", pod)["metadata"]["uid"])
 
     def lose(self, pod: str) -> None:
-        """The machine of a pod loses power: nothing is sent any more, no connection is closed, no kubelet reports."""
+        """The machine of a pod loses power: nothing is sent any more, no connection is closed, no kubelet reports.
+
+        The node controller says so after its grace period (`notice`).
+        """
         uid = self.store.get("Pod", "jobs", pod)["metadata"]["uid"]
         self._lost.add(uid)
         self._podman.run("pause", uid)
+
+    def notice(self, pod: str) -> None:
+        """The node controller finds that the machine of a lost pod does not answer; see recordings/lost.watch.jsonl."""
+        self._condition(pod, "Ready", "", "", "False")
 
     def disrupt(self, pod: str) -> None:
         """Take a pod away, as for another one of higher priority."""
@@ -140,8 +147,8 @@ class Cluster(ApiServer):
             thread.join()
         self.store.delete(*owner)
 
-    def _condition(self, pod: str, kind: str, reason: str, message: str) -> None:
-        new = {"type": kind, "status": "True", "reason": reason, "message": message}
+    def _condition(self, pod: str, kind: str, reason: str, message: str, status: str = "True") -> None:
+        new = {"type": kind, "status": status, "reason": reason, "message": message}
         self.store.update("Pod", "jobs", pod, lambda one: one["status"].setdefault("conditions", []).append(new))
 
     # -- the controller: one thread ------------------------------------------------------------------------------------
@@ -280,7 +287,8 @@ class Cluster(ApiServer):
     def _state(self, pod: str, phase: str, state: Object, initial: Sequence[Object] = ()) -> None:
         def change(one: Object) -> None:
             one["spec"]["nodeName"] = "machine-1"
-            one.setdefault("status", {}).update(phase=phase, containerStatuses=[{"name": "main", "state": state}])
+            main = {"name": "main", "state": state, "ready": "running" in state}
+            one.setdefault("status", {}).update(phase=phase, containerStatuses=[main])
             if initial:
                 one["status"]["initContainerStatuses"] = list(initial)
 

@@ -77,6 +77,39 @@ def test_a_new_pod_of_the_node_is_left_alone(waiting: Run, server: ApiServer, po
     assert server.store.get("Pod", "jobs", new)["status"]["phase"] == "Running"
 
 
+def unready(server: ApiServer, node: int, *, is_ready: bool = True) -> None:
+    """The control plane calls a pod not ready; its container last said whether it was."""
+
+    def change(one: dict[str, Any]) -> None:
+        one["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        one["status"]["containerStatuses"][0]["ready"] = is_ready
+
+    server.store.update("Pod", "jobs", f"{NAME}-{node}-abcde", change)
+
+
+def test_node_0_is_lost_when_the_control_plane_says_so(
+    submit: Callable[..., Run], server: ApiServer, pods: Pods
+) -> None:
+    run = submit(max_restarts=3)
+    pods.runs(0, 1)
+    unready(server, 0)
+    run.target.refresh(run.folder)
+    assert [phase(server, node) for node in (0, 1)] == ["Failed", "Running"]
+    said = [one["message"] for one in run.folder.events() if one["event"] == "queued"]
+    assert said[-1] == f"node 0 (machine machine-7) does not answer: its pod {NAME}-0-abcde is replaced"
+
+
+@pytest.mark.parametrize(("is_ready", "restarts"), [(False, 3), (True, 0)], ids=["its own probe", "no restarts"])
+def test_a_pod_that_is_not_ready_is_left_alone(
+    submit: Callable[..., Run], server: ApiServer, pods: Pods, is_ready: bool, restarts: int
+) -> None:
+    run = submit(max_restarts=restarts)
+    pods.runs(0, 1)
+    unready(server, 0, is_ready=is_ready)
+    run.target.refresh(run.folder)
+    assert phase(server, 0) == "Running"
+
+
 def test_without_the_right_it_is_said_what_will_happen(waiting: Run, server: ApiServer) -> None:
     server.forbidden.add("patch pods/status")
     waiting.target.refresh(waiting.folder)

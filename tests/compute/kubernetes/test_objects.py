@@ -293,6 +293,23 @@ def test_a_pod_that_is_taken_away_comes_back_only_where_restarts_are_allowed(com
     assert objects()["Job"]["spec"]["backoffLimitPerIndex"] == 0
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_replaced"),
+    [
+        ({"max_preemptions": 1}, True),
+        ({"max_restarts": 1}, True),
+        ({}, False),
+        ({"max_restarts": 1, "nodes": 1}, False),
+    ],
+)
+def test_nodes_wait_for_another_node_0_where_it_comes(compute: Any, fields: dict[str, Any], is_replaced: bool) -> None:
+    compute()
+    nodes = fields.pop("nodes", 2)
+    template = objects(instance_count=nodes, **fields)["Job"]["spec"]["template"]
+    names = {one["name"] for one in template["spec"]["containers"][0]["env"]}
+    assert ("JOBSDK_REPLACES" in names) == is_replaced
+
+
 def test_secrets_are_named_not_shown(compute: Any) -> None:
     compute()
     found = compiled(environment_variables={"WANDB_API_KEY": "swordfish-1234"})

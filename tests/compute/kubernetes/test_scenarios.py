@@ -16,6 +16,8 @@ SHOWN = [
     "Canceled",
     "the run continues: `again`",
     "the run continues: `again`",
+    "the run continues: `again`",
+    "the run continues: `again`",
     "huge: queued: 0/3 nodes are available",
     'violates PodSecurity "restricted:latest"',
     "exceeded quota: q, requested: pods=1",
