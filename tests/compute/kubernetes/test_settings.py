@@ -94,8 +94,8 @@ CASES: dict[str, Case] = {
 #: The settings whose effect other tests look at.
 ELSEWHERE = {
     *EVERYTHING, "accelerator_label", "accelerators", "capabilities", "code_url", "code_volume", "context", "devices",
-    "fetch_image", "image", "jobset", "python", "queue", "read_only_root", "run_as_non_root", "run_as_user", "service_account_token",
-    "toleration_seconds",
+    "fetch_image", "image", "jobset", "python", "queue", "read_only_root", "run_as_non_root", "run_as_user",
+    "service_account_token", "toleration_seconds",
 }  # fmt: skip
 
 
