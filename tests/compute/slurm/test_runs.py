@@ -25,6 +25,7 @@ from jobsdk.errors import ComputeError
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.refresh import Pace
 from jobsdk.runs.state import State
+from tests import stores
 from tests.bootstrap.runs import wait_for
 from tests.compute import collectives
 from tests.compute.slurm.cluster import SlurmCluster
@@ -426,6 +427,7 @@ def test_nodes_with_one_folder_fetch_from_and_upload_to_an_object_store_once(clu
         inputs={"data": Input(path=s3.put("data/a.txt", b"alpha").rpartition("/")[0])},
         code=s3.put("code/main.py", b" and code").rpartition("/")[0],
         outputs={"model": Output(path=f"s3://{s3.bucket}/models")},
+        secrets=["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"],  # these do not go through sbatch
     ).result(200)
     logs = [(run.folder.logs / f"node-{rank}/rank-{rank}.log").read_text() for rank in range(2)]
     assert logs == ["alpha and code", "alpha and code"]
@@ -433,3 +435,5 @@ def test_nodes_with_one_folder_fetch_from_and_upload_to_an_object_store_once(clu
     found.pop(".jobsdk-upload.json")
     assert found == {"rank-0.txt": b"0\n", "rank-1.txt": b"1\n"}
     assert [event["node"] for event in run.folder.events() if event["event"] == "output_uploaded"] == [0]
+    files = [path for path in run.folder.path.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if stores.SECRET.encode() in path.read_bytes()]
