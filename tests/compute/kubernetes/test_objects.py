@@ -348,6 +348,7 @@ def test_names_that_differ_stay_different() -> None:
     ("settings", "message"),
     [
         ({"memroy": 1}, "has no setting 'memroy': did you mean 'memory'?"),
+        ({"fetch_image": 1}, "fetch_image must be a text, not 1"),
         ({"jobset": "yes"}, "jobset must be true or false, not 'yes'"),
         ({"volumes": [{"mount": "/x"}]}, "needs one of claim, host_path, empty_dir, source"),
         ({"volumes": [{"mount": "x", "claim": "c"}]}, "needs mount, an absolute path"),

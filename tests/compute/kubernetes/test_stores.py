@@ -13,6 +13,7 @@ from jobsdk.client.run import Run
 from tests.compute.kubernetes.cluster import Cluster
 from tests.compute.kubernetes.conftest import PATH, PYTHON, Configure
 from tests.compute.kubernetes.server import ApiServer
+from tests.compute.kubernetes.test_objects import check
 
 #: Where pods see the folder that stands for a store.
 STORE = "/mnt/store"
@@ -89,6 +90,7 @@ def test_only_a_job_with_such_inputs_gets_the_container_that_fetches(server: Api
 
     def pod(**given: Any) -> dict[str, Any]:
         spec = MLClient().jobs.compile(command(command="true", compute="cluster", **given), name="run").spec
+        check(spec["objects"])
         found: dict[str, Any] = spec["objects"][-1]["spec"]["template"]["spec"]
         return found
 
