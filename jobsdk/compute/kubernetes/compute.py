@@ -63,7 +63,7 @@ class KubernetesCompute(Compute):
             *job_rules.what_none_can(self.name, job, plan, "give a path on a volume, or an https URL"),
             *self._judge_data(plan),
             *job_rules.ignored_fields(self.name, job, _SUPPORTED),
-            *self._judge_scaling(job, at.layout),
+            *kubernetes_scaling.findings(self.name, self.settings, job.scaling, at.layout),
             *placing.findings(self.name, at.settings, plan["nodes"]),
         ]
 
@@ -247,11 +247,6 @@ class KubernetesCompute(Compute):
         return check.run(self.settings)
 
     # -- what it cannot do -----------------------------------------------------------------------------------------
-
-    def _judge_scaling(self, job: CommandJob, layout: Layout | None) -> list[Finding]:
-        if job.scaling is None or layout is None:
-            return []
-        return list(kubernetes_scaling.findings(self.name, self.settings, job.scaling, layout))
 
     def _judge_image(self, job: CommandJob, settings: Mapping[str, Any], build_env: bool) -> list[Finding]:
         found = []

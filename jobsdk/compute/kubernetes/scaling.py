@@ -33,8 +33,12 @@ def settled(
     return found
 
 
-def findings(name: str, settings: Mapping[str, Any], scaling: ScalingConfig, layout: Layout) -> Iterator[Finding]:
+def findings(
+    name: str, settings: Mapping[str, Any], scaling: ScalingConfig | None, layout: Layout | None
+) -> Iterator[Finding]:
     """What Kubernetes has no words for, or may not find."""
+    if scaling is None or layout is None:
+        return
     for resource in layout.custom:
         if not kubernetes_settings.is_resource(resource):
             message = "is no resource of Kubernetes: those that are not its own have a / in the name"
