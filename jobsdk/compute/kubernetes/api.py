@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import functools
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -37,6 +38,7 @@ KINDS = {
 }
 _TIMEOUT_S = 10.0  # seconds
 _CLIENTS = 16  # that share the connections of what is followed
+_RETRIES = 3  # of a request that a busy server puts off
 _RETRY_S = 60.0  # seconds that a server may ask to wait at most
 _PAGE = 500  # objects in one answer
 _STRICT = {"fieldValidation": "Strict"}  # unless asked so, the server drops fields that it does not know
@@ -227,13 +229,18 @@ class Api:
         import json
 
         content = None if body is None else json.dumps(body).encode()
-        try:
-            answer = self._client.request(
-                method, path, params=parameters, content=content, headers={"Content-Type": form} if body else None
-            )
-        except self.errors as error:
-            raise self.unreachable(error) from None
-        self.judge(answer.status_code, answer.content, f"{method} {path}")
+        headers = {"Content-Type": form} if body else None
+        for is_last in (*[False] * _RETRIES, True):
+            try:
+                answer = self._client.request(method, path, params=parameters, content=content, headers=headers)
+                self.judge(answer.status_code, answer.content, f"{method} {path}", answer.headers)
+                break
+            except Refused as error:
+                if is_last or not 0 < error.retry_after <= _TIMEOUT_S:
+                    raise
+                time.sleep(error.retry_after)  # a busy server: it has not looked at the request
+            except self.errors as error:
+                raise self.unreachable(error) from None
         try:
             found = json.loads(answer.content or b"{}")
         except ValueError:

@@ -387,6 +387,15 @@ def test_a_run_is_as_it_was_while_the_server_cannot_be_asked(server: ApiServer, 
         run.logs()
 
 
+def test_a_busy_server_is_asked_again(server: ApiServer, submit: Callable[..., Run]) -> None:
+    server.fail("^POST .*/jobs[?]", 429, "TooManyRequests", times=1)
+    run = submit()
+    server.requests.clear()
+    server.fail(f"^GET .*/jobs/{NAME}", 429, "TooManyRequests", times=1)
+    run.target.refresh(run.folder)
+    assert sum(f"/jobs/{NAME}" in one for one in server.requests) == 2
+
+
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
