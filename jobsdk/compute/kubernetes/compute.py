@@ -184,14 +184,15 @@ class KubernetesCompute(Compute):
 
     @contextlib.contextmanager
     def following(self, run: RunFolder, view: View | None) -> Iterator[Callable[[], None]]:
-        from jobsdk.compute.kubernetes.following import Following
+        from jobsdk.compute.kubernetes.following import Followed, Following
         from jobsdk.compute.kubernetes.logs import nodes_of
 
         where = _where(run)
         if not where or run.recorded_state().is_terminal:
             yield lambda: None
             return
-        with Following(lambda: self._api(where), run, where, nodes_of(run, view), self.pace) as following:
+        followed = Followed(lambda: self._api(where), run, where, nodes_of(run, view), self.pace)
+        with Following(followed) as following:
             yield following.check
 
     def _look(self, run: RunFolder, nodes: Collection[int] | None) -> None:

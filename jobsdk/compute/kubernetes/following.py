@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import resource
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobsdk.compute.kubernetes.api import Api, Gone, Object
 from jobsdk.compute.kubernetes.logs import Log, split
@@ -42,22 +41,21 @@ def most_streams() -> int:
     return max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _FILES)
 
 
+class Followed(NamedTuple):
+    """What is followed: `connect` gives the connection with the present credentials, `nodes` is as in `Look`."""
+
+    connect: Callable[[], Api]
+    run: RunFolder
+    where: Mapping[str, Any]
+    nodes: Collection[int] | None
+    pace: Pace
+
+
 class Following:
-    """`with Following(...) as following`: a thread keeps the run's folder up to date.
+    """`with Following(followed) as following`: a thread keeps the run's folder up to date."""
 
-    `connect` gives the connection with the present credentials; `nodes` says whose logs are wanted (see `Look`).
-    """
-
-    def __init__(
-        self,
-        connect: Callable[[], Api],
-        run: RunFolder,
-        where: Mapping[str, Any],
-        nodes: Collection[int] | None,
-        pace: Pace,
-    ) -> None:
-        self._new_work = functools.partial(_Work, connect, run, where, nodes, pace)
-        self._name = f"jobsdk-{run.name}"
+    def __init__(self, followed: Followed) -> None:
+        self._followed = followed
         self._stop = threading.Event()
         self._crash: BaseException | None = None
 
@@ -66,9 +64,10 @@ class Following:
         return self
 
     def _start(self) -> None:
-        self._work = self._new_work()
+        self._work = _Work(self._followed)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
+        name = f"jobsdk-{self._followed.run.name}"
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
@@ -108,19 +107,8 @@ class Following:
 class _Work:
     """What the thread does, in its event loop. Files are written, and single requests made, in other threads."""
 
-    def __init__(
-        self,
-        connect: Callable[[], Api],
-        run: RunFolder,
-        where: Mapping[str, Any],
-        nodes: Collection[int] | None,
-        pace: Pace,
-    ) -> None:
-        self._connect = connect
-        self._run = run
-        self._where = where
-        self._nodes = nodes
-        self._pace = pace
+    def __init__(self, followed: Followed) -> None:
+        self._connect, self._run, self._where, self._nodes, self._pace = followed
         self._trouble: dict[str, str] = {}
         self._lost: list[Pod] = []  # whose logs are gone before their end
         self._new: list[tuple[str, Log]] = []

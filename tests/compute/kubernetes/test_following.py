@@ -87,6 +87,13 @@ def test_only_the_logs_of_chosen_ranks_and_of_node_0_are_read(run: Run, server: 
     assert names_of_logs(server) == {f"{NAME}-{node}-abcde" for node in (0, 2)}
 
 
+def test_logs_that_are_not_followed_are_read_where_they_are_asked_for(run: Run, server: ApiServer) -> None:
+    run.logs(ranks="2")
+    assert names_of_logs(server) == {f"{NAME}-{node}-abcde" for node in (0, 2)}
+    run.logs()
+    assert names_of_logs(server) == {f"{NAME}-{node}-abcde" for node in range(3)}
+
+
 def test_who_waits_reads_node_0_and_at_the_end_all(run: Run, server: ApiServer, pods: Pods) -> None:
     assert run.status == "Running"
     with run.target.following(run.folder, None):
