@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Optional, cast
+from typing import TYPE_CHECKING, Callable, Optional, cast
 
 from ..control.channel import Message
 from ..control.loop import Loop
@@ -56,7 +56,7 @@ class NodeAgent:
             listener = node.listener or network.listener("", *self._ports)
             self._addresses, self._ports = (network.own_address(listener),), (listener.getsockname()[1],)
             settings = Settings(
-                node.run_dir, node.token, node.hosts, lifeline.ask_for_node if lifeline else None, node.restart,
+                node.run_dir, node.token, node.hosts, self._replacing(lifeline), node.restart,
                 node.used, node.returns or lifeline is not None, node.judged, node.replaced,
             )  # fmt: skip
             self._coordinator = Coordinator(loop, self._plan, listener, settings, self._job_ended)
@@ -73,6 +73,19 @@ class NodeAgent:
         if self._orphaned and self._coordinator is not None:  # nobody else can clean up after other bootstraps
             processes.kill_run(node.run_dir)
         return exit_codes.LOST if self._code is None else self._code
+
+    def _replacing(self, lifeline: Optional[Lifeline]) -> Optional[Callable[[int], None]]:
+        """Who starts another bootstrap for a node on request, if anybody does."""
+        if lifeline is not None:
+            return lifeline.ask_for_node
+        if self._node.pod is None:
+            return None
+        from .lost_pods import LostPods, can_ask
+
+        def pod_of(node: int) -> Optional[str]:
+            return self._coordinator.members.pod_of(node) if self._coordinator is not None else None
+
+        return LostPods(self._node.run_dir, pod_of).replace if can_ask() else None
 
     def _connect(self) -> None:
         self._member.connect(self._addresses, self._ports, self._joined, self._message, self._control_lost)

@@ -57,6 +57,7 @@ class Membership:
             self.send({
                 "type": "join", "host": self.host, "pid": os.getpid(), "gpus": self.node.gpus, "ports": self._ports(),
                 "cores": self.cores(), "infiniband": self._infiniband(), "standing": self.standing,
+                "pod": self.node.pod,
             })  # fmt: skip
             joined()
 

@@ -26,4 +26,5 @@ class Node(NamedTuple):
     used: Optional[List[int]] = None  # what of the budgets for restarts was used by then (restarts.Used)
     returns: bool = False  # whether somebody starts the whole job again when this node is taken away
     replaced: bool = False  # whether every node that is lost gets another bootstrap, also node 0
+    pod: Optional[str] = None  # the name of its pod, where node 0 may declare pods of lost machines failed
     judged: bool = False  # whether somebody else says how the job ended when this node 0 is taken away

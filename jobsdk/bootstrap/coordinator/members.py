@@ -28,6 +28,7 @@ class Members:
         self._plan = plan
         self._server = server
         self._replace = replace
+        self._pods: Dict[int, Optional[str]] = {}  # in which each node last ran
         self._pids: Dict[int, int] = {}  # the process that joined last for each node
         self._peers: Dict[int, Peer] = {}  # and its connection
 
@@ -43,6 +44,7 @@ class Members:
         self._peers[node] = peer
         self.hosts[node] = message["host"]
         self._pids[node] = message["pid"]
+        self._pods[node] = message.get("pod")
         return True
 
     def leave(self, peer: Peer) -> bool:
@@ -60,6 +62,10 @@ class Members:
     def has_joined(self, node: int, pid: int) -> bool:
         """Whether that process once joined for the node."""
         return self._pids.get(node) == pid
+
+    def pod_of(self, node: int) -> Optional[str]:
+        """The name of the pod in which a node last ran; None where there are no pods, or it never joined."""
+        return self._pods.get(node)
 
     def release(self, nodes: Iterable[int], exit_code: int) -> None:
         """Let nodes go."""

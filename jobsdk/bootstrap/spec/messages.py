@@ -50,6 +50,8 @@ class Join(TypedDict, total=False):
     cores: int
     #: its InfiniBand devices that can be used; None where that is not known
     infiniband: Optional[List[str]]
+    #: the name of its pod, where node 0 may need it
+    pod: Optional[str]
     #: of a node that has lost node 0: where the job stood
     standing: Optional[Standing]
     #: the node's end of its connection to node 0; node 0 adds it

@@ -39,11 +39,15 @@ REQUEUES = "JOBSDK_REQUEUES"
 REPLACES = "JOBSDK_REPLACES"
 
 
+#: The name of the pod, where node 0 may declare pods of lost machines failed.
+POD = "JOBSDK_POD"
+
+
 #: Variables between the bootstrap's own processes; user code never sees them.
 PRIVATE = frozenset((CONTROL, TOKEN, IO_DIR, MPIRUN, NODE, WORKING_DIR, PARCEL, CODE, CODE_HASH, RELAY, LED, REQUEUES))
 
 
-PRIVATE |= {REPLACES, "JOBSDK_NODE_RANK", "JOBSDK_HOSTS", "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"}
+PRIVATE |= {REPLACES, POD, "JOBSDK_NODE_RANK", "JOBSDK_HOSTS", "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"}
 
 
 def control_variables(address: str, port: int, token: bytes) -> Dict[str, str]:

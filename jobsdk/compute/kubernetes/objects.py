@@ -271,6 +271,8 @@ def _environment(plan: Plan, settings: Settings, name: str, code: str | None) ->
     if is_restarted(plan) and plan["nodes"] > 1:
         own[variables_.REPLACES] = "1"
     variables = [_variable(str(key), value) for key, value in {**settings.get("env", {}), **own}.items()]
+    if variables_.REPLACES in own and settings.get("service_account_token"):
+        variables.append({"name": variables_.POD, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
     if code == "inline":
         variables.append({"name": variables_.CODE, "value": f"{PARCEL_DIR}/{CODE_FILE}"})
     elif code is not None:

@@ -307,6 +307,8 @@ class Cluster(ApiServer):
         if "value" in variable:
             return str(variable["value"])
         source = variable["valueFrom"]
+        if source.get("fieldRef", {}).get("fieldPath") == "metadata.name":
+            return str(pod["metadata"]["name"])
         if "fieldRef" in source:
             return str(pod["metadata"]["annotations"][_INDEX])
         if "secretKeyRef" in source:

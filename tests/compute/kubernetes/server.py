@@ -268,7 +268,9 @@ class ApiServer:
 
     # -- answering ---------------------------------------------------------------------------------------------------
 
-    def answer(self, method: str, target: str, token: str, body: bytes) -> Object | Iterator[bytes]:
+    def answer(
+        self, method: str, target: str, token: str, body: bytes, content_type: str = ""
+    ) -> Object | Iterator[bytes]:
         self.requests.append(f"{method} {target}")
         for fault in self.faults:
             if fault.times[0] > 0 and re.search(fault.match, f"{method} {target}"):
@@ -321,6 +323,8 @@ class ApiServer:
             return one if query.get("dryRun") == "All" else self.store.create(namespace, one)
         if method == "PATCH":
             patch = json.loads(body)
+            if content_type == "application/strategic-merge-patch+json":
+                patch = _with_kept_conditions(self.store.get(kind, namespace, name), patch)
             return self.store.update(kind, namespace, name, lambda one: _merge(one, patch))
         if method == "DELETE":
             return self.delete(kind, namespace, name)
@@ -464,7 +468,10 @@ def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             try:
-                answer = server.answer(self.command, self.path, self.headers.get("Authorization", ""), body)
+                answer = server.answer(
+                    self.command, self.path, self.headers.get("Authorization", ""), body,
+                    self.headers.get("Content-Type", ""),
+                )  # fmt: skip
                 code = 201 if self.command == "POST" else 200
             except Failure as failure:
                 answer, code = failure.status, failure.status["code"]
@@ -533,6 +540,14 @@ def _matches(one: Object, labels: str, fields: str) -> bool:
         if found != value:
             return False
     return True
+
+
+def _with_kept_conditions(one: Object, patch: Object) -> Object:
+    """A strategic merge patch as the merge patch with the same effect. Conditions have the merge key `type`."""
+    new = patch["status"]["conditions"]
+    names = {condition["type"] for condition in new}
+    kept = [condition for condition in one["status"].get("conditions", []) if condition["type"] not in names]
+    return {**patch, "status": {**patch["status"], "conditions": [*kept, *new]}}
 
 
 def _merge(target: Object, patch: Object) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 
 from jobsdk import MLClient, command
 from jobsdk import compute as computes
+from jobsdk.bootstrap.agent.lost_pods import LostPods
 from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes import api, following, watches
 from jobsdk.compute.kubernetes.compute import KubernetesCompute
@@ -18,9 +20,9 @@ from jobsdk.errors import ComputeError
 from jobsdk.runs.logs import View
 from jobsdk.runs.refresh import Pace
 from tests import engines
-from tests.bootstrap.runs import wait_for
+from tests.bootstrap.runs import events_in, wait_for
 from tests.compute.kubernetes.conftest import write_computes
-from tests.compute.kubernetes.pods import RUN, Pods, objects
+from tests.compute.kubernetes.pods import NAME, RUN, Pods, objects
 from tests.compute.kubernetes.server import ApiServer
 
 
@@ -105,6 +107,61 @@ def test_a_pod_without_a_token_gets_the_fix(account: Path) -> None:
     (account / "token").unlink()
     with pytest.raises(ComputeError, match=r"Configuration file .* Fix: .*in a pod, mount its ServiceAccount's token"):
         submit()
+
+
+@pytest.fixture
+def lost(account: Path, secure: ApiServer, tmp_path: Path) -> LostPods:
+    """What node 0 has in its pod; node 1 ran in the first pod of its index."""
+    pods = Pods(secure)
+    pods.runs(0, 1)
+    return LostPods(str(tmp_path), {1: f"{NAME}-1-abcde", 2: "gone"}.get, str(account))
+
+
+def status(server: ApiServer) -> dict[str, Any]:
+    found: dict[str, Any] = server.store.get("Pod", "jobs", f"{NAME}-1-abcde")["status"]
+    return found
+
+
+def test_node_0_declares_a_lost_pod_failed_by_itself(lost: LostPods, secure: ApiServer, tmp_path: Path) -> None:
+    ready = {"type": "Ready", "status": "False"}
+    secure.store.update("Pod", "jobs", f"{NAME}-1-abcde", lambda one: one["status"].update(conditions=[ready]))
+    lost.replace(1)
+    wait_for(lambda: events_in(tmp_path))
+    kept, added = status(secure)["conditions"]
+    assert (status(secure)["phase"], kept, added["type"]) == ("Failed", ready, "DisruptionTarget")
+    (event,) = events_in(tmp_path)
+    assert event["message"] == f"node 1 does not answer: its pod {NAME}-1-abcde is replaced"
+
+
+@pytest.mark.parametrize("change", [{"metadata": {"deletionTimestamp": "t"}}, {"status": {"phase": "Succeeded"}}])
+def test_a_pod_that_ends_by_itself_is_left_alone(
+    lost: LostPods, secure: ApiServer, tmp_path: Path, change: dict[str, dict[str, str]]
+) -> None:
+    for part, fields in change.items():
+        secure.store.update("Pod", "jobs", f"{NAME}-1-abcde", lambda one, p=part, f=fields: one[p].update(f))
+    lost.declare(1, f"{NAME}-1-abcde")
+    lost.declare(2, "gone")
+    lost.replace(3)  # has never joined
+    assert "conditions" not in status(secure)
+    assert events_in(tmp_path) == []
+
+
+def test_what_keeps_node_0_from_it_is_a_warning(lost: LostPods, secure: ApiServer, tmp_path: Path) -> None:
+    secure.forbidden.add("patch pods/status")
+    lost.declare(1, f"{NAME}-1-abcde")
+    (event,) = events_in(tmp_path)
+    assert event["event"] == "warning"
+    assert event["message"].startswith(f"node 1 does not answer, and its pod {NAME}-1-abcde is not replaced: pods is f")
+
+
+def test_a_pod_has_its_name_where_it_may_need_it(account: Path, secure: ApiServer, home: Path) -> None:
+    write_computes(home, {"type": "kubernetes", "image": engines.IMAGE, "service_account_token": True})
+    for restarts, expected in ((1, "metadata.name"), (0, None)):
+        job = command(command="true", compute="cluster", instance_count=2, max_restarts=restarts)
+        (pod,) = [one for one in MLClient().jobs.compile(job).spec["objects"] if one["kind"] == "Job"]
+        env = {one["name"]: one for one in pod["spec"]["template"]["spec"]["containers"][0]["env"]}
+        found = env.get("JOBSDK_POD", {}).get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        assert found == expected
 
 
 def test_check_asks_with_that_token(account: Path, secure: ApiServer) -> None:
