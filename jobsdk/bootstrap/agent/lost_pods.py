@@ -76,7 +76,7 @@ class LostPods:
         return found
 
     def _read(self, name: str) -> str:
-        """Each time anew: tokens are exchanged."""
+        """Read each time: the kubelet renews tokens."""
         with open("%s/%s" % (self._folder, name)) as file:
             return file.read().strip()
 
