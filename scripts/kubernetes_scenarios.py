@@ -154,6 +154,18 @@ def evicted_node_0(cluster: Cluster, home: Path) -> Seen:
     return seen._replace(text="the run continues: `again`")
 
 
+def lost_alone(cluster: Cluster, home: Path) -> Seen:
+    one_node = {"resources": {"instance_count": 1}}
+    client = Client(home, "lost-alone", _TWICE, _POD, max_restarts=1, restart_delay=0, **one_node)
+    client.sees("begun")
+    client.event()
+    cluster.lose("lost-alone-0-00000")
+    cluster.notice("lost-alone-0-00000")
+    seen = client.sees("again")
+    client.end()
+    return seen._replace(text="the run continues: `again` (from when the node controller says NotReady)")
+
+
 def unschedulable(cluster: Cluster, home: Path) -> Seen:
     with ApiServer() as server:
         server.kubeconfig(home / "kubeconfig")
@@ -211,6 +223,7 @@ SCENARIOS: dict[str, tuple[str, str, Scenario]] = {
     "lost": ("machine loses power, `max_restarts`", "never recovered", lost),
     "eviction-0": ("eviction of node 0", "ended as Preempted", evicted_node_0),
     "lost-0": ("machine of node 0 loses power", "ended as Lost", lost_node_0),
+    "lost-alone": ("machine of a job of one node loses power", "ended as Lost", lost_alone),
     "unschedulable": ("unschedulable", "the scheduler's message, `Queued`", unschedulable),
     "pod-security": ("Pod Security `restricted`", "`Queued`, no reason, forever", refused("dryrun-locked")),
     "quota": ("ResourceQuota of one pod", "`waiting 1/2, missing: node 1`", refused("dryrun-quota")),

@@ -58,6 +58,7 @@ class NodeAgent:
             settings = Settings(
                 node.run_dir, node.token, node.hosts, self._replacing(lifeline), node.restart,
                 node.used, node.returns or lifeline is not None, node.judged, node.replaced,
+                node.standing,
             )  # fmt: skip
             self._coordinator = Coordinator(loop, self._plan, listener, settings, self._job_ended)
             if lifeline is not None:

@@ -92,7 +92,7 @@ def _run(run_dir: str) -> int:
                 hosts=place.hosts, run_dir=run_dir, io_dir=io_dir, working_dir=working_dir,
                 gpus=processes.visible_gpus(os.environ), broken=broken, restart=standing.restart, used=standing.used,
                 returns=place.returns, judged=place.judges, replaced=bool(os.environ.get(variables.REPLACES)),
-                pod=os.environ.get(variables.POD),
+                pod=os.environ.get(variables.POD), standing=resume.replaced(plan, os.environ.get(variables.REPLACED)),
             ),
         )  # fmt: skip
     finally:

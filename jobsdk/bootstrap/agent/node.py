@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
-from typing import List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence
+
+if TYPE_CHECKING:
+    from ..spec.messages import Standing
 
 
 class Node(NamedTuple):
@@ -26,5 +29,6 @@ class Node(NamedTuple):
     used: Optional[List[int]] = None  # what of the budgets for restarts was used by then (restarts.Used)
     returns: bool = False  # whether somebody starts the whole job again when this node is taken away
     replaced: bool = False  # whether every node that is lost gets another bootstrap, also node 0
+    standing: Optional[Standing] = None  # of a node 0 that replaces another: where the job stands, if no node knows
     pod: Optional[str] = None  # the name of its pod, where node 0 may declare pods of lost machines failed
     judged: bool = False  # whether somebody else says how the job ended when this node 0 is taken away

@@ -10,6 +10,7 @@ from ..failures import fallback_report
 from ..spec import events, exit_codes
 
 if TYPE_CHECKING:
+    from ..spec import messages
     from ..spec.plan import Plan
     from ..spec.report import Cause
 
@@ -64,6 +65,20 @@ def standing(run_dir: str, plan: Plan, starts: int) -> Optional[Standing]:
         fallback_report.write_end(run_dir, plan, "Lost", exit_codes.LOST, why, 0, time.time())
         return None
     return Standing(number, list(decision.used))
+
+
+def replaced(plan: Plan, times: Optional[str]) -> Optional[messages.Standing]:
+    """Where a job stands for a node 0 that knows only how often it was replaced; None: never.
+
+    Each time counts as a preemption as long as the budget for those lasts, then as the loss of a node.
+    """
+    earlier = int(times or "0") - 1
+    if earlier < 0:
+        return None
+    preemptions = min(earlier, plan["restarts"]["max_preemptions"])
+    used = restarts.Used(restarts=earlier - preemptions, preemptions=preemptions)
+    kind = "preempted" if earlier < plan["restarts"]["max_preemptions"] else "node_lost"
+    return {"restart": earlier, "is_due": False, "lost_as": kind, "used": used, "restarts": [], "started": time.time()}
 
 
 def _decided(

@@ -39,7 +39,8 @@ class Settings:
     one for a node; None where nobody can be asked. `restart` is how often the job has been started before this process
     was, `used` (restarts.Used) what of the budgets was used before. `returns`: somebody starts the whole job again when
     this node is taken away; `judged`: somebody else then says how the job ended; `replaced`: every node that is lost
-    gets another bootstrap, also this one, and the others then join that.
+    gets another bootstrap, also this one, and the others then join that; `standing`: where the job stands, if none of
+    them knows.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Settings:
         returns: bool = False,
         judged: bool = False,
         replaced: bool = False,
+        standing: Optional[Standing] = None,
     ) -> None:
         self.run_dir = run_dir
         self.token = token
@@ -63,6 +65,7 @@ class Settings:
         self.returns = returns
         self.judged = judged
         self.replaced = replaced
+        self.standing = standing
 
 
 class Coordinator:
@@ -168,7 +171,7 @@ class Coordinator:
         )
 
     def _start(self) -> None:
-        standing = None if self._clock.has_started else self.members.standing()
+        standing = None if self._clock.has_started else self.members.standing() or self._settings.standing
         if standing is not None and not self._take_over(standing):
             return
         self._phase = RUNNING
@@ -196,7 +199,7 @@ class Coordinator:
         self._clock.start(self._settings.run_dir, 0, standing["started"])
         if not standing["is_due"]:
             text = "node 0 was lost, and another bootstrap has taken its place"
-            self.fail(blame.unreported("node_lost", text, 0))
+            self.fail(blame.unreported(standing["lost_as"], text, 0))
         return standing["is_due"]
 
     def _has_work(self, node: int) -> bool:

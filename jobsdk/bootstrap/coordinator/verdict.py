@@ -41,8 +41,8 @@ class Judge:
 
     def standing(self, number: int, is_due: bool, started: float) -> Standing:
         """What another node 0 needs to know to go on from the attempt `number`."""
-        return {"restart": number, "is_due": is_due, "used": self._used or (), "restarts": self._restarts,
-                "started": started}  # fmt: skip
+        return {"restart": number, "is_due": is_due, "lost_as": "node_lost", "used": self._used or (),
+                "restarts": self._restarts, "started": started}  # fmt: skip
 
     def take_over(self, standing: Standing) -> None:
         """Go on with the budgets and restarts of an earlier node 0."""

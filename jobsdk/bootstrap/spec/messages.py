@@ -22,6 +22,8 @@ class Standing(TypedDict):
     restart: int
     #: whether the attempt has been decided on, and is to start; otherwise it had started when node 0 was lost
     is_due: bool
+    #: the class of the failure that the loss of node 0 is
+    lost_as: str
     #: what of the budgets was used (restarts.Used)
     used: Sequence[int]
     #: the restarts before this attempt, as in the report

@@ -39,6 +39,10 @@ REQUEUES = "JOBSDK_REQUEUES"
 REPLACES = "JOBSDK_REPLACES"
 
 
+#: How often the engine has replaced this node; empty or not set: never.
+REPLACED = "JOBSDK_REPLACED"
+
+
 #: The name of the pod, where node 0 may declare pods of lost machines failed.
 POD = "JOBSDK_POD"
 
@@ -47,7 +51,7 @@ POD = "JOBSDK_POD"
 PRIVATE = frozenset((CONTROL, TOKEN, IO_DIR, MPIRUN, NODE, WORKING_DIR, PARCEL, CODE, CODE_HASH, RELAY, LED, REQUEUES))
 
 
-PRIVATE |= {REPLACES, POD, "JOBSDK_NODE_RANK", "JOBSDK_HOSTS", "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"}
+PRIVATE |= {REPLACES, REPLACED, POD, "JOBSDK_NODE_RANK", "JOBSDK_HOSTS", "JOBSDK_SHELL", "JOBSDK_SHELL_NAME"}
 
 
 def control_variables(address: str, port: int, token: bytes) -> Dict[str, str]:

@@ -35,6 +35,8 @@ RUN = "jobsdk/run"
 CODE_FILE, CODE_PLACE, CODE_HASH = "code.tar.gz", "code", "code-sha256"
 CONTAINER = "main"
 PARCEL_DIR, RUN_DIR = "/jobsdk/parcel", "/jobsdk/run"
+#: Set by the Job controller on a pod that replaces others which the pod failure policy ignored.
+_IGNORED_FAILURES = "metadata.annotations['batch.kubernetes.io/job-index-ignored-failure-count']"
 _LONGEST_NAME = 45  # of a host or pod name's 63 characters: room for -node-0-12345-abcde
 _TOLERATION_S = 30  # seconds
 _TTL_S = 3 * 24 * 3600  # seconds
@@ -268,9 +270,11 @@ def _environment(plan: Plan, settings: Settings, name: str, code: str | None) ->
     first = f"{name}-node-0-0" if settings.get("jobset") else f"{name}-0"
     ports = ",".join(map(str, kubernetes.PORTS))
     own = {variables_.PARCEL: PARCEL_DIR, variables_.CONTROL: f"{first}.{name} {ports}", variables_.RELAY: "1"}
-    if is_restarted(plan) and plan["nodes"] > 1:
+    if is_restarted(plan):
         own[variables_.REPLACES] = "1"
     variables = [_variable(str(key), value) for key, value in {**settings.get("env", {}), **own}.items()]
+    if variables_.REPLACES in own:
+        variables.append({"name": variables_.REPLACED, "valueFrom": {"fieldRef": {"fieldPath": _IGNORED_FAILURES}}})
     if variables_.REPLACES in own and settings.get("service_account_token"):
         variables.append({"name": variables_.POD, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
     if code == "inline":

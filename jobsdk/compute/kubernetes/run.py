@@ -166,7 +166,7 @@ class Look:
         """
         known, plan = self._state["pods"], self._run.plan()
         silent = {node: life for node, life in lost.lives(self._run.events()).items() if node}
-        may_restart = plan["nodes"] > 1 and is_restarted(plan)
+        may_restart = is_restarted(plan)
         for pod in pods:
             is_silent = silent.get(pod.node) == known[pod.name]["life"]
             if pod.is_over or not (is_silent or (may_restart and pod.is_unreachable)):

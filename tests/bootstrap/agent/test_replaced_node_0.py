@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jobsdk.bootstrap.agent import resume
 from jobsdk.bootstrap.spec import exit_codes
 from jobsdk.bootstrap.system import network
 from tests.bootstrap.agent.test_cluster_node import start
@@ -25,22 +26,26 @@ COMMAND = "if [ $JOBSDK_RESTART_COUNT -lt {attempts} ]; then exec sleep 600; fi;
 class Job:
     """Three nodes of one process, each with a folder of its own; `folders[0]` is that of the present node 0."""
 
-    def __init__(self, folder: Path, attempts: int = 1, more: dict[str, Any] | None = None, **budgets: Any) -> None:
-        self.folders = [folder / str(rank) for rank in range(3)]
+    def __init__(
+        self, folder: Path, attempts: int = 1, more: dict[str, Any] | None = None, nodes: int = 3, **budgets: Any
+    ) -> None:
+        self.folders = [folder / str(rank) for rank in range(nodes)]
+        self._replaced = 0
         restarts = {**plan("true")["restarts"], "delay_s": 0.0, **budgets}
         one = {**PYTORCH, "processes": 1}
-        self.plan = plan(COMMAND.format(attempts=attempts), 3, one, restarts=restarts, **(more or {}))
+        self.plan = plan(COMMAND.format(attempts=attempts), nodes, one, restarts=restarts, **(more or {}))
         (self._port,) = network.free_ports(1)
-        self.nodes = [self._start(rank) for rank in range(3)]
+        self.nodes = [self._start(rank) for rank in range(nodes)]
 
     def _start(self, rank: int) -> subprocess.Popen[str]:
-        return start(self.folders[rank], self.plan, rank, self._port, JOBSDK_REPLACES="1")
+        replaced = str(self._replaced) if rank == 0 and self._replaced else ""
+        return start(self.folders[rank], self.plan, rank, self._port, JOBSDK_REPLACES="1", JOBSDK_REPLACED=replaced)
 
     def runs(self, attempt: int) -> bool:
         """Whether all ranks of an attempt have been started."""
         events = events_in(self.folders[0])
         begun = [index for index, one in enumerate(events) if one["event"] == "started" and one["restart"] == attempt]
-        return bool(begun) and sum(one["event"] == "rank_started" for one in events[begun[0] :]) == 3
+        return bool(begun) and sum(one["event"] == "rank_started" for one in events[begun[0] :]) == len(self.nodes)
 
     def lose_node_0(self) -> None:
         """All that runs there, as when the machine loses its power."""
@@ -52,7 +57,8 @@ class Job:
         self.nodes[0].wait()
 
     def replace_node_0(self) -> None:
-        """The new one knows nothing of what was before."""
+        """The new one only knows how often the engine has replaced it."""
+        self._replaced += 1
         self.folders[0] = self.folders[0].with_name(self.folders[0].name + "+")
         self.nodes[0] = self._start(0)
 
@@ -142,3 +148,28 @@ def test_a_node_0_that_was_only_silent_goes_on_itself(begin: Callable[..., Job])
     assert job.codes() == [0, 0, 0]
     assert job.report()["status"] == "Completed"
     assert {one["class"] for one in job.report()["restarts"]} == {"node_lost"}
+
+
+def test_a_job_of_one_node_counts_how_often_it_was_replaced(begin: Callable[..., Job]) -> None:
+    job = begin(nodes=1, attempts=2, max=1, max_preemptions=1)
+    for attempt in range(2):
+        wait_for(lambda number=attempt: job.runs(number))
+        job.lose_node_0()
+        job.replace_node_0()
+    assert job.codes() == [0]
+    assert (job.folders[0] / "logs/node-0/rank-0.restart-2.log").read_text() == "0 in 2\n"
+    (restart,) = [one for one in events_in(job.folders[0]) if one["event"] == "restart"]
+    assert (restart["used"], restart["decision"]) == ([1, 1, 0], "restarted after 0 s (1 of 1)")
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (None, None), ("", None), ("0", None),
+        ("1", (0, "preempted", (0, 0, 0))), ("2", (1, "preempted", (0, 1, 0))), ("3", (2, "node_lost", (0, 2, 0))),
+        ("5", (4, "node_lost", (2, 2, 0))),
+    ],
+)  # fmt: skip
+def test_what_a_count_of_replacements_says(times: str | None, expected: tuple[Any, ...] | None) -> None:
+    found = resume.replaced(plan("true", restarts={**plan("true")["restarts"], "max": 3, "max_preemptions": 2}), times)
+    assert (found and (found["restart"], found["lost_as"], tuple(found["used"]))) == expected

@@ -11,6 +11,7 @@ import copy
 import json
 import os
 import queue
+import re
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -307,10 +308,10 @@ class Cluster(ApiServer):
         if "value" in variable:
             return str(variable["value"])
         source = variable["valueFrom"]
-        if source.get("fieldRef", {}).get("fieldPath") == "metadata.name":
-            return str(pod["metadata"]["name"])
         if "fieldRef" in source:
-            return str(pod["metadata"]["annotations"][_INDEX])
+            path = source["fieldRef"]["fieldPath"]
+            name = re.fullmatch(r"metadata\.annotations\['(.*)'\]", path)
+            return str(pod["metadata"]["annotations"].get(name[1], "") if name else pod["metadata"]["name"])
         if "secretKeyRef" in source:
             reference = source["secretKeyRef"]
             found = self.store.get("Secret", "jobs", reference["name"])["data"][reference["key"]]
@@ -370,6 +371,8 @@ def _pod_of(job: Object, index: int, life: int) -> Object:
     container.setdefault("env", []).append({"name": "JOB_COMPLETION_INDEX", "valueFrom": field})
     metadata["name"] = f"{name}-{index}-{life:05d}"
     metadata.setdefault("annotations", {})[_INDEX] = str(index)
+    if life:
+        metadata["annotations"]["batch.kubernetes.io/job-index-ignored-failure-count"] = str(life)
     metadata["labels"] = {**metadata.get("labels", {}), "job-name": name, _INDEX: str(index)}
     metadata["ownerReferences"] = [_owner(job)]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}

@@ -18,6 +18,7 @@ SHOWN = [
     "the run continues: `again`",
     "the run continues: `again`",
     "the run continues: `again`",
+    "the run continues: `again`",
     "huge: queued: 0/3 nodes are available",
     'violates PodSecurity "restricted:latest"',
     "exceeded quota: q, requested: pods=1",
