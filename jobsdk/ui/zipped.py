@@ -31,11 +31,17 @@ class _Sent:
         return data
 
 
+class _Zip(zipfile.ZipFile):
+    """An archive that nobody completes when the server ends while it is sent: that is no error."""
+
+    def __del__(self) -> None: ...
+
+
 def zipped(top: Path, parts: Iterable[str]) -> Iterator[bytes]:
     """The regular files of some folders in `top`. Links are not followed; what cannot be read is left out, and named in
     `left-out.txt`."""
     out: Any = _Sent()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with _Zip(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         left: list[str] = []
         for part, entry in ((one, entry) for one in parts for entry in entries(top / one)):
             name = os.path.normpath(os.path.join(part, entry.path)).encode("utf-8", "replace").decode()

@@ -32,6 +32,11 @@ _LIMIT = 200.0  # seconds; every row ends long before
 Wrap = Callable[[list[str]], list[str]]
 
 
+def headline(lines: list[str]) -> str:
+    """The first line of a card, which may go on in a second."""
+    return f"{lines[0]} {lines[1].strip()}" if len(lines) > 1 and lines[1].startswith("  ") else lines[0]
+
+
 class Result(NamedTuple):
     """What came of a row: `wrong` tells all that is not as it should be."""
 
@@ -211,7 +216,7 @@ def _compared(job: Job) -> Result:
     fault, report, left = job.fault, job.report(), job.left()
     cause = report.get("cause") or {}
     lines = card.render(report, NAME)
-    is_right = bool(re.search(fault.first_line, lines[0]))
+    is_right = bool(re.search(fault.first_line, headline(lines)))
     wanted: dict[str, Any] = {"status": fault.status, "exit_code": fault.exit_code}
     came = {"status": report.get("status"), "exit_code": report.get("exit_code"), "class": cause.get("class")}
     wanted["class"] = fault.kind

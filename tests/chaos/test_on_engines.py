@@ -20,6 +20,7 @@ from tests import engines
 from tests.bootstrap.runs import wait_for
 from tests.chaos.fault import Fault
 from tests.chaos.faults import FAULTS
+from tests.chaos.harness import headline
 from tests.compute.kubernetes.conftest import PATH, PYTHON, whole_cluster
 from tests.compute.slurm.cluster import SlurmCluster
 
@@ -92,7 +93,7 @@ def test_the_card_is_the_same(fault: Fault, engine: str, tmp_path: Path) -> None
     run.wait(200)
     report, cause = run.report, run.report["cause"]
     lines = card.render(report, run.name)
-    assert re.search(fault.first_line, lines[0]), json.dumps(report, indent=1)
+    assert re.search(fault.first_line, headline(lines)), json.dumps(report, indent=1)
     assert re.search(fault.card, "\n".join(lines))
     assert len(lines) <= 20
     came = report["status"], report["exit_code"], cause["class"], cause["node"]

@@ -15,7 +15,9 @@ ATTACKERS = {"network", "other users", "other pages", "nodes", "programs", "file
 
 def promises() -> list[list[str]]:
     """The rows of the table: attacker, promise, tests."""
-    section = (ROOT / "docs/security.md").read_text().partition("\n## Promises and their tests")[2].partition("\n## ")[0]
+    section = (
+        (ROOT / "docs/security.md").read_text().partition("\n## Promises and their tests")[2].partition("\n## ")[0]
+    )
     rows = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows[2:]]
 

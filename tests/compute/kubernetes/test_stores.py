@@ -10,6 +10,7 @@ import pytest
 
 from jobsdk import Input, MLClient, Output, command
 from jobsdk.client.run import Run
+from jobsdk.compute.kubernetes import run as kubernetes_run
 from tests.compute.kubernetes.cluster import Cluster
 from tests.compute.kubernetes.conftest import PATH, PYTHON, Configure
 from tests.compute.kubernetes.server import ApiServer
@@ -56,9 +57,10 @@ def test_each_pod_fetches_and_uploads_to_a_place_of_its_own(
 
 
 def test_an_image_without_the_package_is_said_with_its_python(
-    cluster: Cluster, configure: Configure, store: Path
+    cluster: Cluster, configure: Configure, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(cluster, volumes=[mounted(store)])
+    monkeypatch.setattr(kubernetes_run, "_PATIENCE_S", 1.0)
     run = run_of("cat ${{inputs.data}}/a.txt")
     assert run.status == "Failed"
     assert f"python3 has no fsspec, which local://{STORE}/data needs" in run.report["cause"]["message"]
@@ -66,7 +68,7 @@ def test_an_image_without_the_package_is_said_with_its_python(
 
 
 def test_another_image_fetches_for_an_image_without_the_package(
-    cluster: Cluster, configure: Configure, store: Path, tmp_path: Path
+    cluster: Cluster, configure: Configure, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fsspec
 
@@ -80,6 +82,8 @@ def test_another_image_fetches_for_an_image_without_the_package(
         assert run.status == "Completed", run.report
         assert logs(run) == ["alpha\n" * 2] * 2
         (store / "data/a.txt").unlink()
+        # Node 0 may end before the other has found it; that one then waits for it in vain.
+        monkeypatch.setattr(kubernetes_run, "_PATIENCE_S", 1.0)
         failed = run_of("cat ${{inputs.data}}/a.txt")
     assert failed.status == "Failed"
     assert f"input data: there is no local://{STORE}/data. Fix: correct the URL" in failed.report["cause"]["message"]
