@@ -70,7 +70,7 @@ CEILINGS = {
     r"""\btype [!=]= "azureml\"""": 0,
 }
 #: How many annotations say no more than that there is a dict. This number may only fall.
-UNTYPED = 350
+UNTYPED = 327
 
 #: What the emulator imports beyond the public names: types and tables that others document.
 SHARED_WITH_EMULATOR = {

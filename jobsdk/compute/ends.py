@@ -94,13 +94,14 @@ def finish(
     has ended as such. `began` is when the run began, where that is not when its first rank was started.
     """
     from jobsdk.bootstrap.failures import fallback_report
-    from jobsdk.bootstrap.spec import events, plan_file
+    from jobsdk.bootstrap.spec import events, exit_codes, plan_file
 
     folder = str(run.path)
     if end is None:
         events.write_report(folder, cast("RunReport", report))
-        said = {key: report.get(key) for key in ("status", "exit_code", "message")}
-        events.note(folder, "ended", t=report["ended"], **said)
+        status, code = report.get("status", "Lost"), report.get("exit_code", exit_codes.LOST)
+        message = report.get("message", "")
+        events.note(folder, "ended", t=report["ended"], status=status, exit_code=code, message=message)
     else:
         state = run.recorded_state()
         if state.status == "CancelRequested" and not report:

@@ -24,6 +24,9 @@ from jobsdk.runs.refresh import Pace, Refresh
 from jobsdk.runs.state import EventReader, State
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from jobsdk.bootstrap.spec.event import Event, Facts
     from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.bootstrap.spec.report import RunReport
 
@@ -153,11 +156,11 @@ class RunFolder:
         """report.json; empty before the run's end."""
         return cast("RunReport", self.read_json("report.json"))
 
-    def append_event(self, event: str, **facts: Any) -> None:
+    def append_event(self, event: str, **facts: Unpack[Facts]) -> None:
         """Add an event: one append of a whole line, safe with any number of writers."""
         writing.append(str(self.path), event, **facts)
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Event]:
         return EventReader(self.events_file).read()
 
     def output_paths(self, folder: str | None = None) -> dict[str, str]:
@@ -180,8 +183,8 @@ class RunFolder:
                 self._bury(state.status == "CancelRequested")
             except OSError as error:  # a full or read-only disk: told all the same
                 message = f"the run's supervisor is dead; that could not be written down: {error.strerror}"
-                end = {"status": "Lost", "exit_code": exit_codes.LOST, "message": message}
-                state.feed([{"t": time.time(), "event": "ended", **end}])
+                end: Event = {"event": "ended", "status": "Lost", "exit_code": exit_codes.LOST, "message": message}
+                state.feed([{"t": time.time(), **end}])
                 return state
             state = self.recorded_state()
         return state

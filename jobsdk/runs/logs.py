@@ -273,7 +273,7 @@ class Follower:
     def drain(self) -> None:
         """Show all that is there now, and last lines that were never ended."""
         for event in self._events.read():
-            self._begin_again(event)
+            self._begin_again(event.get("restart", 0))
         self._finish_files()
         self._erase()
         self._out.flush()
@@ -284,11 +284,11 @@ class Follower:
         for file in self._files:
             file.finish(self._write)
 
-    def _begin_again(self, event: dict[str, Any]) -> None:
+    def _begin_again(self, restart: int) -> None:
         """Where the job was started once more, what was written before is shown before."""
-        if event["event"] == "restart" and event["restart"] > self._restart:
+        if restart > self._restart:
             self._finish_files()
-            self._restart = event["restart"]
+            self._restart = restart
             self._files = list(self._make_files(self._restart))
 
     def follow(self) -> State:
@@ -346,7 +346,7 @@ class Follower:
 
     def _take_events(self) -> None:
         for event in self._events.read():
-            self._begin_again(event)
+            self._begin_again(event.get("restart", 0))
             self.state.feed([event])
             self._ranks.feed([event])
             self._events_read += 1

@@ -10,6 +10,7 @@ from jobsdk.bootstrap.spec.text import bytes_text
 from jobsdk.snapshot.git import Commit
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.event import Event
     from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.runs.folder import RunFolder
 
@@ -143,15 +144,17 @@ def _input_text(plan: Plan, name: str) -> str:
     return str(given["literal"] if "literal" in given else given["uri"])
 
 
-def _inventory(events: Iterable[Mapping[str, Any]]) -> tuple[Python | None, tuple[Machine, ...]]:
+def _inventory(events: Iterable[Event]) -> tuple[Python | None, tuple[Machine, ...]]:
     """The latest of each node: another machine may have taken its place."""
     hosts: dict[int, str] = {}
     python, machines = None, {}
     for event in events:
+        node = event.get("node")
+        if node is None:
+            continue
         if event["event"] == "node_joined":
-            hosts[event["node"]] = event["host"]
+            hosts[node] = event["host"] or ""
         elif event["event"] == "inventory":
-            node = event["node"]
             machines[node] = Machine(
                 node,
                 hosts.get(node),

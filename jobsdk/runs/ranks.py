@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import ranks
 
 if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.event import Event
     from jobsdk.bootstrap.spec.plan import Plan
 
 #: In the order of how bad they are, each with its meaning.
@@ -47,7 +48,7 @@ class Ranks:
         self._is_stopping = self._is_over = self._is_begun_by_engine = False
         self._is_completed = False
 
-    def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
+    def feed(self, events: Iterable[Event]) -> None:
         """Take in more events."""
         for event in events:
             kind = event["event"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.event import Event
 
 #: The states in which a run can end.
 TERMINAL = ("Completed", "Failed", "Canceled", "TimedOut", "Preempted", "Lost")
@@ -33,7 +36,7 @@ class EventReader:
         self._path = os.fspath(path)
         self._offset = 0
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[Event]:
         """The new events. A line that is not whole yet is left for the next time."""
         try:
             with open(self._path, "rb", buffering=0) as file:
@@ -46,14 +49,14 @@ class EventReader:
         return [event for event in map(_event, data.splitlines()) if event is not None]
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+def _event(line: bytes) -> Event | None:
     try:
         event = json.loads(line)
     except ValueError:
         # Only a full disk can cut an event short; the next one then stands on the same line.
         start = line.rfind(b'{"t":')
         return _event(line[start:]) if start > 0 else None
-    return event if isinstance(event, dict) and "event" in event else None
+    return cast("Event", event) if isinstance(event, dict) and "event" in event else None
 
 
 class State:
@@ -68,7 +71,7 @@ class State:
         self.ended: float | None = None
         self.restarts = 0  # how often the job has been started again
         self.ended_ranks: set[int] = set()  # since the last start
-        self.supervisor: dict[str, Any] | None = None
+        self.supervisor: Event | None = None
         self._step = 0
         self._moved = 0.0  # when it came to that step
 
@@ -76,7 +79,7 @@ class State:
     def is_terminal(self) -> bool:
         return self.ended is not None
 
-    def feed(self, events: list[dict[str, Any]]) -> None:
+    def feed(self, events: list[Event]) -> None:
         """Take in more events. The first `ended` is the last word; before it a run only goes forward."""
         for event in events:
             kind = event["event"]

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobsdk.runs.folder import RunFolder, is_local
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.event import Event
 
 #: Every phase in its order, with its meaning.
 PHASES: Mapping[str, str] = {
@@ -100,7 +103,7 @@ class Timeline:
         }
 
 
-def _last_to_dict(last: Last | None, kind: str) -> dict[str, Any] | None:
+def _last_to_dict(last: Last | None, kind: str) -> dict[str, float] | None:
     return None if last is None else {kind: last.number, "behind": round(last.behind, 4)}
 
 
@@ -110,7 +113,7 @@ def of_run(run: RunFolder, now: float | None = None) -> Timeline:
     return make(run.name, events, is_local=is_local(run), now=time.time() if now is None else now)
 
 
-def make(name: str, events: list[dict[str, Any]], *, is_local: bool, now: float) -> Timeline:
+def make(name: str, events: list[Event], *, is_local: bool, now: float) -> Timeline:
     """The timeline that events tell. `is_local`: there is no queue."""
     again = next((at for at, event in enumerate(events) if event["event"] == "restart"), len(events))
     launch, end = events[:again], next((event["t"] for event in reversed(events) if event["event"] == "ended"), None)
@@ -152,7 +155,7 @@ def make(name: str, events: list[dict[str, Any]], *, is_local: bool, now: float)
     )  # fmt: skip
 
 
-def _going(launch: list[dict[str, Any]], is_local: bool) -> str:
+def _going(launch: list[Event], is_local: bool) -> str:
     """The phase in which it is, or was when it was ended."""
     if _of(launch, "started", "rank_started"):
         return "run"
@@ -163,7 +166,7 @@ def _going(launch: list[dict[str, Any]], is_local: bool) -> str:
     return "queue" if _of(launch, "queued") else "unattributed"
 
 
-def _to_the_nodes(way: _Way, launch: list[dict[str, Any]], is_local: bool) -> None:
+def _to_the_nodes(way: _Way, launch: list[Event], is_local: bool) -> None:
     """The phases before the nodes' bootstraps have begun."""
     told = _of(launch, "queued", "allocated", "supervisor_started")
     if told:
@@ -195,24 +198,24 @@ class _Way:
         self._at = end
 
 
-def _of(events: Iterable[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+def _of(events: Iterable[Event], *kinds: str) -> list[Event]:
     return [event for event in events if event["event"] in kinds]
 
 
-def _firsts(events: Iterable[dict[str, Any]], kind: str, key: str) -> dict[int, dict[str, Any]]:
+def _firsts(events: Iterable[Event], kind: str, key: Literal["node", "rank"]) -> dict[int, Event]:
     """The first event of a kind of each node or rank."""
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, Event] = {}
     for event in _of(events, kind):
         found.setdefault(event[key], event)
     return found
 
 
-def _last(events: Iterable[dict[str, Any]], kind: str, key: str) -> dict[str, Any] | None:
+def _last(events: Iterable[Event], kind: str, key: Literal["node", "rank"]) -> Event | None:
     """The event of a kind of the node or rank that came to it last."""
     return max(_firsts(events, kind, key).values(), key=lambda event: event["t"], default=None)
 
 
-def _behind(events: Iterable[dict[str, Any]], kind: str, key: str) -> Last | None:
+def _behind(events: Iterable[Event], kind: str, key: Literal["node", "rank"]) -> Last | None:
     """Who came last, where there are several."""
     firsts = _firsts(events, kind, key).values()
     if len(firsts) < 2:

@@ -22,6 +22,7 @@ from .supervisor_link import Lifeline
 from .uploads import NodeUploads
 
 if TYPE_CHECKING:
+    from ..spec.event import Facts
     from ..spec.messages import Start
     from ..spec.plan import Plan
 
@@ -204,15 +205,10 @@ def run(plan: Plan, node: Node) -> int:
     except OSError as error:  # the control port is in use, ...
         text = "node %d cannot start: %s" % (node.rank, error)
         print(text, file=sys.stderr, flush=True)
-        events.append(
-            node.run_dir,
-            "failure",
-            node=node.rank,
-            rank=None,
-            exit_code=exit_codes.NOT_STARTED,
-            message=text,
-            alone=True,
-        )
+        # `rank` is None: no rank failed, see `Facts`.
+        facts = cast("Facts", {"node": node.rank, "rank": None, "exit_code": exit_codes.NOT_STARTED, "message": text})
+        facts["alone"] = True
+        events.append(node.run_dir, "failure", **facts)
         if node.rank == 0 and node.lifeline is None:  # nobody else will write a report
             from ..failures import fallback_report
 

@@ -21,6 +21,9 @@ from . import agent, code, resume, staging
 from .node import Node
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..spec.event import Facts
     from ..spec.plan import Plan
 
 _WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
@@ -47,7 +50,7 @@ def fetch(run_dir: str) -> int:
     os.makedirs(run_dir + "/inputs", exist_ok=True)
     os.chmod(run_dir + "/inputs", 0o777)  # nosec B103 # a folder of the pod
 
-    def tell(event: str, **facts: object) -> None:
+    def tell(event: str, **facts: Unpack[Facts]) -> None:
         sys.stderr.write("bootstrap: %s %s\n" % (event, facts.get("name", "")))
 
     try:
@@ -102,8 +105,9 @@ def _run(run_dir: str) -> int:
 def _prepare(plan: Plan, run_dir: str, rank: int) -> Tuple[str, Optional[str]]:
     """The working directory, and why nothing can be started here."""
 
-    def tell(event: str, **facts: object) -> None:
-        events.append(run_dir, event, node=rank, **facts)
+    def tell(event: str, **facts: Unpack[Facts]) -> None:
+        facts["node"] = rank
+        events.append(run_dir, event, **facts)
 
     working_dir, source = os.getcwd(), plan.get("code") or os.environ.get(variables.CODE)
     tell("bootstrap_up", pid=os.getpid(), host=os.uname().nodename)

@@ -26,7 +26,7 @@ class Node(NamedTuple):
     hosts: Optional[List[str]] = None  # the names of all nodes, where they are known before they join
     restart: int = 0  # how often the job was started before node 0's bootstrap was
     broken: Optional[str] = None  # why nothing can be started here; node 0 is to hear of it
-    used: Optional[List[int]] = None  # what of the budgets for restarts was used by then (restarts.Used)
+    used: Optional[Sequence[int]] = None  # what of the budgets for restarts was used by then (restarts.Used)
     returns: bool = False  # whether somebody starts the whole job again when this node is taken away
     replaced: bool = False  # whether every node that is lost gets another bootstrap, also node 0
     standing: Optional[Standing] = None  # of a node 0 that replaces another: where the job stands, if no node knows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..coordinator import restarts
 from ..failures import fallback_report
@@ -11,6 +11,7 @@ from ..spec import events, exit_codes
 
 if TYPE_CHECKING:
     from ..spec import messages
+    from ..spec.event import Event, Facts
     from ..spec.plan import Plan
     from ..spec.report import Cause
 
@@ -19,7 +20,7 @@ class Standing(NamedTuple):
     """`restart`: how often the job has been started before; `used`: what of the budgets (restarts.Used)."""
 
     restart: int
-    used: Optional[List[int]]
+    used: Optional[Sequence[int]]
 
 
 def under_supervisor(
@@ -34,7 +35,7 @@ def under_supervisor(
         return Standing(earlier[-1]["restart"], earlier[-1]["used"]), earlier[-1]["delay"]
     if signum is None and code != exit_codes.FAULT:
         return None  # it has brought the job to its end, and only could not write that down
-    decision, number = _decided(run_dir, plan, earlier, message, node)
+    decision, number = _decided(run_dir, plan, earlier, message, node, {})
     return (Standing(number, list(decision.used)), decision.delay) if decision.again else None
 
 
@@ -59,7 +60,7 @@ def standing(run_dir: str, plan: Plan, starts: int) -> Optional[Standing]:
         events.note(run_dir, "taken_up", restart=number)
         return Standing(number, used)
     text = "the engine ended the job and started it again, as it does after the failure of a machine"
-    decision, number = _decided(run_dir, plan, earlier, text, None, delay=0.0, started_by_engine=starts)
+    decision, number = _decided(run_dir, plan, earlier, text, None, {"delay": 0.0, "started_by_engine": starts})
     if not decision.again:
         why = "%s; %s" % (text, decision.why) if decision.why else text
         fallback_report.write_end(run_dir, plan, "Lost", exit_codes.LOST, why, 0, time.time())
@@ -82,19 +83,24 @@ def replaced(plan: Plan, times: Optional[str]) -> Optional[messages.Standing]:
 
 
 def _decided(
-    run_dir: str, plan: Plan, earlier: List[Dict[str, Any]], message: str, node: Optional[int], **facts: object
+    run_dir: str, plan: Plan, earlier: List[Event], message: str, node: Optional[int], facts: Facts
 ) -> Tuple[restarts.Decision, int]:
     """What is decided on a start that was lost, and the next one's number. A restart is noted, with further `facts`."""
     number, used = (earlier[-1]["restart"], earlier[-1]["used"]) if earlier else (0, None)
     cause: Cause = {"class": "node_lost", "exit_code": exit_codes.LOST, "message": message, "node": node, "rank": None}
     decision = restarts.decide(plan, cause, (), restarts.Used(*(used or ())))
     if decision.again:
-        summary = dict(restarts.summary(cause), time=time.time(), decision=decision.why, round=number)
-        events.note(run_dir, "restart", restart=number + 1, decision=decision.why, message=message, used=decision.used,
-                    summary=summary, **{"delay": decision.delay, **facts})  # fmt: skip
+        summary = restarts.summary(cause)
+        summary["time"], summary["decision"], summary["round"] = time.time(), decision.why, number
+        known: Facts = {
+            "restart": number + 1, "decision": decision.why, "message": message, "used": decision.used,
+            "summary": summary, "delay": decision.delay,
+        }  # fmt: skip
+        known.update(facts)
+        events.note(run_dir, "restart", **known)
     return decision, number + 1
 
 
-def _is_of_engine(restart: Dict[str, Any]) -> bool:
+def _is_of_engine(restart: Event) -> bool:
     """Whether it was for the engine to start the job again."""
     return bool(restart.get("handed_over") or restart.get("started_by_engine"))

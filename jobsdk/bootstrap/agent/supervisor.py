@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .. import distributions, launchers
 from ..control.channel import Channel, Message, Outgoing
@@ -27,9 +27,13 @@ from . import agent, staging
 from .node import Node
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..spec.event import Facts
     from ..spec.plan import Plan
 
 _ADDRESS = "127.0.0.1"
+_Used = Optional[Sequence[int]]  # what of the budgets was used (restarts.Used)
 
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -101,7 +105,7 @@ class Supervisor:
             signal.signal(signum, lambda *_: None)
         raise staging.StagingError("cancelled")
 
-    def _start_nodes(self, restart: int, used: Optional[List[int]]) -> None:
+    def _start_nodes(self, restart: int, used: _Used) -> None:
         """All nodes' bootstraps, with a control port and a token of their own."""
         self._is_beginning = False
         listener = network.listener(_ADDRESS, 0)
@@ -112,7 +116,7 @@ class Supervisor:
         listener.close()
 
     def _start_node(
-        self, rank: int, listener: Optional[socket.socket] = None, restart: int = 0, used: Optional[List[int]] = None
+        self, rank: int, listener: Optional[socket.socket] = None, restart: int = 0, used: _Used = None
     ) -> None:
         ours, theirs = socket.socketpair()
         # What is sent to the fork before it has its own ways with signals would seem to have been sent to us.
@@ -288,7 +292,7 @@ class Supervisor:
         except OSError:  # there was no room for it
             return next((int(one["exit_code"]) for one in events.of(self._run_dir, "ended")), exit_codes.LOST)
 
-    def _event(self, event: str, **facts: Any) -> None:
+    def _event(self, event: str, **facts: Unpack[Facts]) -> None:
         events.note(self._run_dir, event, **facts)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, cast
 
 from ..spec import events
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ..failures.report import Outcome
+    from ..spec.event import Facts
     from ..spec.messages import Inventory, Join, RankSaid, RankStarted, Start, Uploaded
     from ..spec.report import Cause, RankEnd, RestartSummary, RunReport
     from .restarts import Decision
@@ -34,42 +37,53 @@ class Journal:
         self._note("started", master_addr=address, master_port=port, restart=start["restart"])
 
     def rank_started(self, message: RankStarted) -> None:
-        self._note("rank_started", **_chosen(message, "t", "node", "rank", "pid"))
+        self._note("rank_started", t=message["t"], node=message["node"], rank=message["rank"], pid=message["pid"])
 
     def first_output(self, message: RankSaid) -> None:
         """A rank has written something."""
-        self._note("first_output", **_chosen(message, "t", "node", "rank"))
+        self._note("first_output", t=message["t"], node=message["node"], rank=message["rank"])
 
     def metric(self, message: RankSaid) -> None:
         """A rank has reported something for the first time."""
-        self._note("metric", **_chosen(message, "t", "node", "rank"))
+        self._note("metric", t=message["t"], node=message["node"], rank=message["rank"])
 
     def rank_ended(self, message: RankEnd) -> None:
         """`stopped` is there where the rank was ended by the job itself."""
-        stopped = {"stopped": True} if message.get("stopped") else {}
-        self._note("rank_ended", **_chosen(message, "t", "node", "rank", "exit_code", "signal"), **stopped)
+        facts = cast("Facts", _chosen(message, "t", "node", "rank", "exit_code", "signal"))
+        if message.get("stopped"):
+            facts["stopped"] = True
+        self._note("rank_ended", **facts)
 
     def inventory(self, node: int, message: Inventory) -> None:
         """What a node has."""
-        self._note("inventory", node=node, **_chosen(message, *(key for key in message if key != "type")))
+        facts = cast("Facts", _chosen(message, *(key for key in message if key != "type")))
+        facts["node"] = node
+        self._note("inventory", **facts)
 
     def warning(self, text: str, node: Optional[int] = None) -> None:
-        self._note("warning", **({} if node is None else {"node": node}), message=text)
+        facts: Facts = {"message": text} if node is None else {"node": node, "message": text}
+        self._note("warning", **facts)
 
     def uploaded(self, node: int, message: Uploaded) -> None:
         """A node has copied an output, or a checkpoint in it, to its object store."""
         keys = [key for key in ("name", "url", "checkpoint", "files", "bytes", "seconds") if key in message]
-        self._note("output_uploaded", node=node, **_chosen(message, *keys))
+        facts = cast("Facts", _chosen(message, *keys))
+        facts["node"] = node
+        self._note("output_uploaded", **facts)
 
     def failure(self, failure: RankEnd, words: str) -> None:
         """Something has failed, which may be the root cause or follow from it; `class` where no rank has said it."""
-        kind = {"class": failure["class"]} if "class" in failure else {}
-        self._note("failure", t=failure["t"], node=failure.get("node"), rank=failure.get("rank"),
-                   exit_code=failure["exit_code"], message=words, **kind)  # fmt: skip
+        facts = cast("Facts", {
+            "t": failure["t"], "node": failure.get("node"), "rank": failure.get("rank"),
+            "exit_code": failure["exit_code"], "message": words,
+        })  # fmt: skip
+        if "class" in failure:
+            facts["class"] = failure["class"]
+        self._note("failure", **facts)
 
     def stopping(self, reason: str, likely: Optional[str]) -> None:
         """All nodes stop; `likely` is what the report will most likely say."""
-        self._note("stopping", reason=reason, message=likely)
+        self._note("stopping", reason=reason, message=likely or "")
 
     def restart(
         self, attempt: int, cause: Cause, decision: Decision, summary: RestartSummary, handed_over: bool
@@ -85,9 +99,9 @@ class Journal:
     def ended(self, outcome: Outcome) -> None:
         self._note("ended", status=outcome.status, exit_code=outcome.exit_code, message=outcome.message)
 
-    def _note(self, event: str, **facts: Any) -> None:
+    def _note(self, event: str, **facts: Unpack[Facts]) -> None:
         events.note(self._run_dir, event, **facts)
 
 
-def _chosen(message: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+def _chosen(message: Mapping[str, Any], *keys: str) -> Dict[str, Any]:
     return {key: message[key] for key in keys}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
 from ..system import private
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .event import Event, Facts
     from .report import RunReport
 
 
-def append(run_dir: str, event: str, **facts: Any) -> None:
+def append(run_dir: str, event: str, **facts: Unpack[Facts]) -> None:
     """Add one event to the run's stream: a single append of a whole line, so that writers never mix."""
     record = {"t": round(facts.pop("t", time.time()), 4), "event": event}
     record.update(facts)
@@ -25,7 +28,7 @@ def append(run_dir: str, event: str, **facts: Any) -> None:
         os.close(file)
 
 
-def note(run_dir: str, event: str, **facts: Any) -> None:
+def note(run_dir: str, event: str, **facts: Unpack[Facts]) -> None:
     """As `append`; but a full disk, which must not keep a job from being ended in order, is only said on stderr."""
     try:
         append(run_dir, event, **facts)
@@ -41,9 +44,9 @@ def write_report(run_dir: str, content: RunReport) -> None:
         os.write(2, ("report.json not written: %s\n" % error).encode())
 
 
-def of(run_dir: str, kind: str) -> List[Dict[str, Any]]:
+def of(run_dir: str, kind: str) -> List[Event]:
     """The events of one kind that have been written so far."""
-    found: List[Dict[str, Any]] = []
+    found: List[Event] = []
     try:
         with open(run_dir + "/events.jsonl", "rb") as file:
             lines = [line for line in file if b'"event":"%s"' % kind.encode() in line]
@@ -57,7 +60,7 @@ def of(run_dir: str, kind: str) -> List[Dict[str, Any]]:
     return [event for event in found if event.get("event") == kind]
 
 
-def said_by(run_dir: str, node: int) -> Optional[Dict[str, Any]]:
+def said_by(run_dir: str, node: int) -> Optional[Event]:
     """The last failure that a node's bootstrap itself has written down, as it does where there is no coordinator."""
     return next((one for one in reversed(of(run_dir, "failure")) if one["node"] == node and one.get("alone")), None)
 

@@ -165,7 +165,7 @@ class Look:
                 self._run.append_event(event, by="Azure ML", azureml=status)
         else:
             began = seconds(details.get("startTimeUtc")) if event == "started" else None
-            self._run.append_event(event, azureml=status, **({"t": began} if began is not None else {}))
+            self._run.append_event(event, azureml=status, t=time.time() if began is None else began)
 
     # -- logs --------------------------------------------------------------------------------------------------------
 
@@ -231,11 +231,11 @@ class Look:
             self._state["again"] += 1
             message, why = "the job was interrupted", "Azure ML starts it again"
             cause = {"message": message, "time": time.time(), "class": "preempted"}
-            summary = {**restarts.summary(cause), "time": time.time(), "decision": why,
-                       "round": self._state["again"] - 1}  # fmt: skip
+            summary = restarts.summary(cause)
+            summary["time"], summary["decision"], summary["round"] = time.time(), why, self._state["again"] - 1
             self._run.append_event(
-                "restart", restart=self._state["again"], decision=why, message=message, used=self._state["again"],
-                delay=0.0, summary=summary,
+                "restart", restart=self._state["again"], decision=why, message=message, delay=0.0, summary=summary,
+                used=(0, self._state["again"], 0),
             )  # fmt: skip
 
     def _artifacts(self) -> tuple[str, str]:

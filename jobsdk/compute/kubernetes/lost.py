@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from jobsdk.compute.kubernetes.api import Api, Object
+
+if TYPE_CHECKING:
+    from jobsdk.bootstrap.spec.event import Event
 
 RIGHT = "patch pods/status"
 
 
-def lives(events: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+def lives(events: Iterable[Event]) -> dict[int, int]:
     """The nodes that fell silent and that the job waits for, each with the number of its pod that did: 0 is its first.
 
     Empty unless node 0 starts the job again.
@@ -26,12 +29,12 @@ def lives(events: Iterable[Mapping[str, Any]]) -> dict[int, int]:
     lost: set[int] = set()
     is_waiting = False
     for event in events:
-        kind = event["event"]
-        if kind == "node_joined":
-            joined[event["node"]] += 1
-            lost.discard(event["node"])
-        elif kind == "failure" and event.get("class") == "node_lost" and event["node"] is not None:
-            lost.add(event["node"])
+        kind, node = event["event"], event.get("node")
+        if kind == "node_joined" and node is not None:
+            joined[node] += 1
+            lost.discard(node)
+        elif kind == "failure" and event.get("class") == "node_lost" and node is not None:
+            lost.add(node)
         elif kind == "restart":
             is_waiting = True
         elif kind in ("started", "ended"):
