@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 from jobsdk.compute.ends import EngineEnd
 from jobsdk.compute.kubernetes.api import Object
 from jobsdk.compute.kubernetes.objects import CONTAINER
@@ -45,6 +47,12 @@ class Pod:
         statuses = self.status.get("containerStatuses") or ()
         is_ready = all(one.get("ready") for one in statuses)
         return "running" in self.container and is_ready and self.condition("Ready", "False") is not None
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was created, by this machine's clock."""
+        created = datetime.datetime.fromisoformat(self.created.replace("Z", "+00:00"))
+        return (datetime.datetime.now(datetime.timezone.utc) - created).total_seconds()
 
     def condition(self, kind: str, value: str) -> Object | None:
         """Its condition of that type, if it has that value."""

@@ -22,6 +22,7 @@ from jobsdk.runs.silence import SEEN
 _STATE = "kubernetes-state.json"
 _ASKED = 4  # waiting pods whose events are read in one look
 _PATIENCE_S = 15.0  # seconds that the last lines of other nodes are waited for, after node 0 has said that all is over
+_START_S = 15.0  # seconds that a new pod has to start on a machine where another one was lost
 _IMAGE_PATIENCE_S = 300.0  # seconds in which an image may turn up
 
 
@@ -160,18 +161,19 @@ class Look:
             self._state["no_events"] = True
 
     def _replace_lost(self, pods: list[Pod]) -> None:
-        """Declare pods of lost machines failed: then the Job replaces them.
-
-        Node 0 waits for a node that fell silent. That node 0 did is for the control plane to find.
-        """
+        """Declare pods of lost machines failed, so that the Job replaces them. The cluster finds node 0's loss."""
         known, plan = self._state["pods"], self._run.plan()
+        bad = self._state.setdefault("lost_machines", [])
         silent = {node: life for node, life in lost.lives(self._run.events()).items() if node}
         may_restart = is_restarted(plan)
         for pod in pods:
             is_silent = silent.get(pod.node) == known[pod.name]["life"]
-            if pod.is_over or not (is_silent or (may_restart and pod.is_unreachable)):
+            # Until the control plane takes notice, it may put a new pod on the lost machine, where it never starts.
+            is_stuck = pod.machine in bad and not pod.has_log and pod.age > _START_S
+            if pod.is_over or not (is_silent or is_stuck or (may_restart and pod.is_unreachable)):
                 continue
             who = f"node {pod.node} (machine {pod.machine})"
+            bad[:] = dict.fromkeys([*bad, pod.machine])
             try:
                 lost.declare(self._api, pod.name, pod.status, f"{who} does not answer")
                 words = f"{who} does not answer: its pod {pod.name} is replaced"

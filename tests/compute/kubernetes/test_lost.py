@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jobsdk.client.run import Run
+from jobsdk.compute.kubernetes import run as kubernetes_run
 from jobsdk.compute.kubernetes.lost import lives
 from tests.compute.kubernetes.pods import NAME, Pods
 from tests.compute.kubernetes.server import ApiServer
@@ -75,6 +76,23 @@ def test_a_new_pod_of_the_node_is_left_alone(waiting: Run, server: ApiServer, po
     pods.state(new, {"running": {}}, phase="Running")
     waiting.target.refresh(waiting.folder)
     assert server.store.get("Pod", "jobs", new)["status"]["phase"] == "Running"
+
+
+def test_a_new_pod_that_does_not_start_on_the_lost_machine_is_replaced_too(
+    waiting: Run, server: ApiServer, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting.target.refresh(waiting.folder)
+    new = pods.add(1, f"{NAME}-1-fghij")
+    server.store.update("Pod", "jobs", new, lambda one: one["spec"].update(nodeName="machine-7"))
+    waiting.target.refresh(waiting.folder)
+    assert server.store.get("Pod", "jobs", new)["status"]["phase"] == "Pending"  # it may need a moment
+    monkeypatch.setattr(kubernetes_run, "_START_S", -1.0)
+    waiting.target.refresh(waiting.folder)
+    assert server.store.get("Pod", "jobs", new)["status"]["phase"] == "Failed"
+    other = pods.add(1, f"{NAME}-1-klmno")
+    server.store.update("Pod", "jobs", other, lambda one: one["spec"].update(nodeName="machine-8"))
+    waiting.target.refresh(waiting.folder)
+    assert server.store.get("Pod", "jobs", other)["status"]["phase"] == "Pending"
 
 
 def unready(server: ApiServer, node: int, *, is_ready: bool = True) -> None:
