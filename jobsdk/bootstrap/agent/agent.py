@@ -19,12 +19,12 @@ from .membership import Membership
 from .node import Node
 from .requests import Requests
 from .supervisor_link import Lifeline
-from .uploads import NodeUploads
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..spec.event import Facts
     from ..spec.messages import Start
     from ..spec.plan import Plan
+    from .uploads import NodeUploads
 
 
 class NodeAgent:
@@ -37,7 +37,7 @@ class NodeAgent:
         self._member = Membership(plan, node, self._loop)
         self._whereabouts = Whereabouts(self._loop, node.run_dir, node.rank, self._member.send)
         self._attempt = self._new_attempt()
-        self._uploads = NodeUploads(self._member, self._whereabouts)
+        self._uploads = self._new_uploads() if plan["outputs"] else None
         self._coordinator: Optional[Coordinator] = None
         self._is_lost = False  # node 0 has gone, and is looked for again once nothing runs here
         self._orphaned = False  # the local supervisor has gone
@@ -100,7 +100,8 @@ class NodeAgent:
             self._attempt.failed(exit_codes.NOT_STARTED, self._node.broken, {"class": "bootstrap_error"})
         else:
             self._member.prepare_metrics()
-            self._uploads.begin()
+            if self._uploads is not None:
+                self._uploads.begin()
 
     def _message(self, message: Message) -> None:
         kind = message["type"]
@@ -111,7 +112,7 @@ class NodeAgent:
             self._attempt.start(cast("Start", message))
         elif kind == "stop":
             self._attempt.stop(message["reason"])
-        elif kind == "upload":
+        elif kind == "upload" and self._uploads is not None:
             self._uploads.finish()
         elif kind == "again":
             self._again(message["restart"])
@@ -130,6 +131,11 @@ class NodeAgent:
         elif kind == "refused":
             self._member.say("node 0 refused this node: %s" % message["reason"])
             self._job_ended(exit_codes.LOST)
+
+    def _new_uploads(self) -> NodeUploads:
+        from .uploads import NodeUploads
+
+        return NodeUploads(self._member, self._whereabouts)
 
     def _again(self, attempt: int) -> None:
         """The job is started once more."""
