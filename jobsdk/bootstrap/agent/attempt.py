@@ -20,6 +20,7 @@ from .starter import RankStarter
 from .stopping import Stopping
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from ..launchers.preload import Preload
     from ..remote_shell.sessions import Sessions
     from ..spec.messages import Shell, Start
     from ..spec.report import RankEnd
@@ -31,7 +32,9 @@ class NodeAttempt:
     A shell command of another node may make it busy again, and `quiet()` is then called once more.
     """
 
-    def __init__(self, member: Membership, whereabouts: Whereabouts, quiet: Callable[[], None]) -> None:
+    def __init__(
+        self, member: Membership, whereabouts: Whereabouts, quiet: Callable[[], None], preload: Optional[Preload] = None
+    ) -> None:
         self._member = member
         self._plan = member.plan
         self._whereabouts = whereabouts
@@ -42,6 +45,7 @@ class NodeAttempt:
             member.loop, member.plan["grace_s"], self._is_running, whereabouts.others, self._spared, self._is_quiet
         )
         self._starter: Optional[RankStarter] = None
+        self._preload = preload
         self._cluster: Optional[launchers.Cluster] = None
         self._shells: Optional[Sessions] = None
         self._shells_opened = 0
@@ -55,8 +59,8 @@ class NodeAttempt:
         """Whether nothing runs here any more."""
         return self._stopping.is_quiet
 
-    def close(self) -> None:
-        """All that was started has ended: remove its files."""
+    def close(self) -> Optional[Preload]:
+        """All that was started has ended: remove its files. Returns the process that can fork the next ranks."""
         self._is_over = True
         self._stopping.close()
         if self._cluster is not None:
@@ -66,6 +70,7 @@ class NodeAttempt:
             from ..remote_shell import shims
 
             shims.forget(paths.shell(self._member.node.run_dir, self._member.node.rank))
+        return self._preload if self._starter is None else self._starter.preload
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -80,7 +85,9 @@ class NodeAttempt:
         facts = facts_of(dict(message, **own), member.inherited, node.run_dir, node.io_dir)
         self._children.expect(facts)
         control = member.control_variables(message["addresses"][0])
-        self._starter = RankStarter(self._launcher, control, self._began, member.warn)
+        self._starter = RankStarter(
+            self._launcher, control, self._began, member.warn, member.loop, self._rests, self._preload
+        )
         sharers = node.nodes_here if node.lifeline else 0
         try:
             if distributions.of(self._plan).has_shell:
@@ -145,6 +152,14 @@ class NodeAttempt:
         if process is not None:
             self._launcher.rank_began(self._member.loop, pid, process.rank, self._member.warn)
 
+    def _rests(self, pid: int, rests: bool) -> None:
+        """The process that forks ranks has nothing to do until the next attempt, or is at work again."""
+        if rests:
+            self._whereabouts.spare(pid)
+            self._children.take(pid)
+        else:
+            self._whereabouts.claim(pid)
+
     def _cannot_start(self, error: OSError) -> None:
         text = "node %d cannot start its processes: %s" % (self._member.node.rank, error)
         self.failed(exit_codes.NOT_STARTED, text, {"class": "bootstrap_error"})
@@ -171,7 +186,7 @@ class NodeAttempt:
                 self._child_ended(pid, child, status)
             elif self._shells is not None and self._shells.ended(pid, status):
                 self._daemon_ended()
-            else:
+            else:  # one that copies, looks at stacks, or rested
                 self._whereabouts.taken(pid)
         if self._begun:
             self._stopping.check()

@@ -16,6 +16,7 @@ from ..spec.ranks import Rank
 from ..system import processes
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
+    from ..control.loop import Loop
     from ..launchers.preload import Preload
 
 
@@ -26,11 +27,20 @@ Began = Callable[[int, Optional[ranks_.Process], str], None]
 class RankStarter:
     """Starts one node's processes, for one attempt.
 
-    `control` are the variables by which other processes find the control port.
+    `control` are the variables by which other processes find the control port. `preload` is the process that
+    forked the ranks of an earlier attempt and stays; `rests(pid, True)` is called when it has nothing left to do in
+    this attempt, and with False before that.
     """
 
     def __init__(
-        self, launcher: launchers.Launcher, control: Mapping[str, str], began: Began, warn: Callable[[str], None]
+        self,
+        launcher: launchers.Launcher,
+        control: Mapping[str, str],
+        began: Began,
+        warn: Callable[[str], None],
+        loop: Loop,
+        rests: Callable[[int, bool], None],
+        preload: Optional[Preload] = None,
     ) -> None:
         self._launcher = launcher
         self._plan = launcher.plan
@@ -40,8 +50,12 @@ class RankStarter:
         self._warn = warn
         self._waiting: List[Rank] = []  # ranks that are to be forked
         self._command = ""
-        self._preload: Optional[Preload] = None
+        self._loop = loop
+        self._rests = rests
+        self._preload_log = ""
+        self._was_ordered = False  # the process that forks did so in an earlier attempt too
         self._refused = ""  # why none are forked
+        self.preload = preload
 
     def start(self, facts: facts_.Facts) -> None:
         """Raises OSError where something cannot be started."""
@@ -119,35 +133,67 @@ class RankStarter:
 
         if not preload.fits(self._command):
             return False  # as has been said before the run
-        log = paths.preload_log(facts.run_dir, self._node_rank, facts.restart_count)
+        self._preload_log = paths.preload_log(facts.run_dir, self._node_rank, facts.restart_count)
+        self._waiting = ranks
+        if self.preload is not None and self.preload.order(self._command, ranks):
+            self._was_ordered = True
+            self._rests(self.preload.pid, False)
+            self._watch(self.preload)
+            return True
+        return self._new_preload()
+
+    def _new_preload(self) -> bool:
+        from ..launchers import preload
+
+        self._was_ordered = False
+        if self.preload is not None:
+            self.preload.close()
+            self.preload = None
+        stays = any(self._plan["restarts"][budget] for budget in ("max", "max_preemptions"))
         try:
-            self._preload = preload.Preload(self._plan["preload"], self._command, ranks, log)
+            new = preload.Preload(self._plan["preload"], self._command, self._waiting, self._preload_log, stays=stays)
         except (preload.Unfit, OSError) as reason:
             self._started_as_usual(str(reason))
             return False
-        self._waiting = ranks
-        self._began(self._preload.pid, None, log)
+        self.preload = new
+        self._watch(new)
         return True
+
+    def _watch(self, preload: Preload) -> None:
+        self._began(preload.pid, None, preload.log)
+        self._loop.on_readable(preload.answer, self.adopt)
 
     def adopt(self) -> None:
         """Take over the ranks that were forked, before any of them is found to have ended. They run once we have."""
-        message = self._preload.read() if self._preload is not None else None
-        if message is not None and "refused" in message:
+        message = self.preload.read() if self.preload is not None and self._waiting else None
+        if self.preload is None or message is None:
+            return
+        self._loop.forget(self.preload.answer)
+        if "refused" in message:  # it ends now
             self._refused = message["refused"]
-        elif message is not None:
-            for rank, pid in zip(self._waiting, message["pids"]):
-                self._began(pid, rank.process, rank.log)
-            self._waiting = []
+            return
+        for rank, pid in zip(self._waiting, message["pids"]):
+            self._began(pid, rank.process, rank.log)
+        self._waiting = []
+        if self.preload.stays:
+            self._rests(self.preload.pid, True)
 
     def ended(self, pid: int, code: int, signum: Optional[int], is_stopping: bool) -> bool:
-        """Whether `pid` was the process that forks; if it forked none, the ranks are started as usual."""
-        if self._preload is None or pid != self._preload.pid:
+        """Whether `pid` was the process that forks; if it forked none, the ranks are started otherwise."""
+        if self.preload is None or pid != self.preload.pid:
             return False
-        if self._waiting and not is_stopping:
-            self._started_as_usual(self._refused or self._preload.last_words(code, signum))
-            self._start_ranks(self._waiting)
-        self._preload.close()
-        self._preload = None
+        why = self._refused or self.preload.last_words(code, signum)
+        self._loop.forget(self.preload.answer)
+        self.preload.close()
+        self.preload = None
+        if not self._waiting or is_stopping:
+            return True
+        if self._was_ordered:
+            if self._new_preload():
+                return True
+        else:
+            self._started_as_usual(why)
+        self._start_ranks(self._waiting)
         return True
 
     def _started_as_usual(self, why: str) -> None:

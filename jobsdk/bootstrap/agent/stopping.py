@@ -71,7 +71,7 @@ class Stopping:
         seconds_left = self._deadline - time.monotonic()
         if seconds_left <= 0:
             processes.send(left, signal.SIGKILL)
-            processes.strike()
+            processes.strike(self._ours)
         else:  # some may have been started since the last look
             waiting = [pid for pid in left if pid not in self._asked]
             spared = self._spared(waiting, self._asked, seconds_left)

@@ -101,3 +101,7 @@ class Whereabouts:
     def spare(self, pid: int) -> None:
         """A process of ours goes on when the ranks have ended, and does nothing for them."""
         self._spared.add(pid)
+
+    def claim(self, pid: int) -> None:
+        """It works for the ranks again."""
+        self._spared.discard(pid)

@@ -66,72 +66,98 @@ def fits(command: str) -> bool:
 
 
 class Preload:
-    """The process that imports and forks. `pid` ends when the ranks have become children of this process."""
+    """The process that imports, and forks the ranks: of one attempt, or of each where it `stays`.
 
-    def __init__(self, modules: Sequence[str], command: str, ranks: Sequence[Rank], log: str) -> None:
+    When it has forked them, they are children of this process.
+    """
+
+    def __init__(self, modules: Sequence[str], command: str, ranks: Sequence[Rank], log: str, *, stays: bool) -> None:
         """Starts it. Raises Unfit, or OSError."""
         argv = words(command)
         if not hasattr(os, "memfd_create"):
             raise Unfit("this system cannot hand the ranks over to another parent")
-        if any(name == "BASH_ENV" or name.startswith("BASH_FUNC_python") for name in ranks[0].environment):
-            raise Unfit("BASH_ENV or a function of bash would come first")
-        common, withheld = _split([rank.environment for rank in ranks])
-        program = _program(argv[0], common)
+        common, _ = _split([rank.environment for rank in ranks])
+        program = _program(argv[0], ranks)
         _probe(program, argv[0], common)
+        self.stays = stays
+        self.log = log
+        self._command = argv, program
+        self._modules = list(modules)
+        self._pending = b""
+        self.answer, theirs = os.pipe()
+        ordered, self._orders = os.pipe()
+        self._request = os.memfd_create("preload")
+        self._files = [self.answer, self._orders, self._request]
+        try:
+            os.set_blocking(self.answer, False)
+            self._write(ranks)
+            files = (os.dup(self._request), ordered, theirs)
+            self._files.append(files[0])
+            for number in files:
+                os.set_inheritable(number, True)
+            environment = dict(_with_folder(_as_bash_leaves(common, program)), **{_FILES: "%d %d %d" % files})
+            self.pid = processes.start(argv, environment, log, program)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(theirs)
+            os.close(ordered)
+        os.close(self._files.pop())
+
+    def order(self, command: str, ranks: Sequence[Rank]) -> bool:
+        """Have ranks forked again; whether `command` is still one that this process has imported for."""
+        try:
+            argv = words(command)
+            if self._command != (argv, _program(argv[0], ranks)):
+                return False
+            self._write(ranks)
+            os.write(self._orders, b".")
+        except (Unfit, OSError):  # OSError: it has ended
+            return False
+        return True
+
+    def _write(self, ranks: Sequence[Rank]) -> None:
+        argv, program = self._command
+        common, withheld = _split([rank.environment for rank in ranks])
         common = _as_bash_leaves(common, program)
         request = {
             "environment": _as_text(common),
-            "modules": list(modules),
+            "modules": self._modules,
             "folder": _script_folder(argv),
             "python_path": common.get("PYTHONPATH"),
             "withheld": withheld,
+            "stays": self.stays,
             "ranks": [
                 {"environment": _as_text(_as_bash_leaves(rank.environment, program)), "log": rank.log} for rank in ranks
             ],
         }
-        self.log = log
-        self._pending = b""
-        answer, theirs = os.pipe()
-        asked = os.memfd_create("preload")
-        try:
-            os.set_blocking(answer, False)
-            with os.fdopen(os.dup(asked), "w") as file:
-                json.dump(request, file)
-            for number in (asked, theirs):
-                os.set_inheritable(number, True)
-            environment = dict(_with_folder(common), **{_FILES: "%d %d" % (asked, theirs)})
-            self.pid = processes.start(argv, environment, log, program)
-        except BaseException:
-            os.close(answer)
-            raise
-        finally:
-            os.close(asked)
-            os.close(theirs)
-        self.answer: Optional[int] = answer
+        os.ftruncate(self._request, 0)
+        with os.fdopen(os.dup(self._request), "w") as file:
+            file.seek(0)
+            json.dump(request, file)
 
     def read(self) -> Optional[Dict[str, Any]]:
-        """Its one message, when it has come: {"pids": [...]} in the order of the ranks, or {"refused": why}."""
-        if self.answer is None:
-            return None
+        """Its message, once for each order: {"pids": [...]} in the order of the ranks, or {"refused": why}."""
         try:
-            while True:
+            while self._files:
                 piece = os.read(self.answer, 65536)
                 self._pending += piece
                 if not piece:
                     break
         except BlockingIOError:
             pass
-        line, newline, _ = self._pending.partition(b"\n")
+        line, newline, rest = self._pending.partition(b"\n")
         if not newline:
             return None
-        self.close()
+        self._pending = rest
         message: Dict[str, Any] = json.loads(line)
         return message
 
     def close(self) -> None:
-        if self.answer is not None:
-            os.close(self.answer)
-            self.answer = None
+        """Let go of it; while it waits for an order, it then ends."""
+        while self._files:
+            os.close(self._files.pop())
 
     def last_words(self, code: int, signum: Optional[int]) -> str:
         """How it ended without a message."""
@@ -147,7 +173,10 @@ def _split(environments: Sequence[Mapping[str, str]]) -> Tuple[Dict[str, str], L
     return {name: value for name, value in first.items() if name not in differing}, sorted(differing)
 
 
-def _program(name: str, environment: Mapping[str, str]) -> str:
+def _program(name: str, ranks: Sequence[Rank]) -> str:
+    environment = ranks[0].environment
+    if any(variable == "BASH_ENV" or variable.startswith("BASH_FUNC_python") for variable in environment):
+        raise Unfit("BASH_ENV or a function of bash would come first")
     found = os.path.abspath(name) if "/" in name else base.find(name, environment.get("PATH"))
     if found is None:
         raise Unfit("there is no %s on PATH" % name)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from . import private, procfs
 
@@ -180,12 +180,13 @@ def _has_children() -> bool:
     return True
 
 
-def strike() -> None:
+def strike(ours: Callable[[List[int]], List[int]] = list) -> None:
     """SIGKILL the children of this process; for a subreaper, those of a child that dies are its own children next.
 
-    Quick enough for processes that go on in a new one every few milliseconds, which a look at all processes misses.
+    `ours` leaves out processes that are to stay. Quick enough for processes that go on in a new one every few
+    milliseconds, which a look at all processes misses.
     """
-    send(_children(), signal.SIGKILL)
+    send(ours(_children()), signal.SIGKILL)
 
 
 def _children() -> List[int]:

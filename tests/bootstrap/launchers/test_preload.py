@@ -34,6 +34,8 @@ class Preloaded(LocalRun):
         nodes: int = 1,
         ranks: int = 2,
         argv: list[str] | None = None,
+        restarts: int = 0,
+        grace_s: float = 5.0,
         **env: str,
     ) -> None:
         work = folder / "files"
@@ -41,7 +43,10 @@ class Preloaded(LocalRun):
             path = work / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        the_plan = plan(command, nodes=nodes, distribution=dict(PYTORCH, processes=ranks), preload=modules)
+        the_plan = plan(
+            command, nodes=nodes, distribution=dict(PYTORCH, processes=ranks), preload=modules, grace_s=grace_s
+        )
+        the_plan["restarts"] = {**the_plan["restarts"], "max": restarts, "delay_s": 0.0}
         self.imports = folder / "imports"
         super().__init__(folder, the_plan, argv, work, IMPORTS=str(self.imports), **env)
 
@@ -374,6 +379,105 @@ def test_the_importing_process_killed(tmp_path: Path) -> None:
     os.kill(int((run.folder / "files/pid").read_text()), signal.SIGKILL)
     assert (run.wait(), run.log(0), run.log(1)) == (0, "ran\n", "ran\n")
     assert "the process that imports was killed by SIGKILL" in run.warnings[0]
+
+
+#: Fails in each attempt but the last of three, in the way that FAIL says; each rank notes what it is like.
+RESTARTED = """
+import json, os, random, signal, socket, sys, threading, time
+import heavy
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+print(json.dumps({
+    "attempt": attempt, "files": sorted(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task")),
+    "port": os.environ["MASTER_PORT"], "number": random.random(), "names": sorted(os.environ), "path": sys.path,
+    "argv": sys.argv, "cmdline": open("/proc/self/cmdline").read(), "mask": str(signal.pthread_sigmask(0, [])),
+    "heavy": sorted(vars(heavy)), "left": getattr(heavy, "left", None), "parent": os.getppid(),
+}), flush=True)
+if attempt < 2:
+    heavy.left = attempt
+    server = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    open("opened-%s" % os.environ["RANK"], "w").close()
+    while not os.path.exists("opened-0"):  # this rank's other half is as far
+        time.sleep(0.01)
+    if os.environ["RANK"] == "0":
+        FAIL
+    time.sleep(600)
+"""
+FAILURES = {
+    "exception": "raise ValueError('x')",
+    "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
+    "SIGSEGV": "os.kill(os.getpid(), signal.SIGSEGV)",
+    "exit": "os._exit(7)",
+}
+
+
+def attempts(run: Preloaded, rank: int) -> list[dict[str, Any]]:
+    """What a rank has printed of itself in each attempt."""
+    logs = sorted(run.folder.glob(f"logs/node-0/rank-{rank}*.log"), key=lambda path: path.stat().st_mtime_ns)
+    found = [json.loads(line) for log in logs for line in log.read_text().splitlines() if line.startswith("{")]
+    return sorted(found, key=lambda one: int(one["attempt"]))
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_restart_forks_from_what_was_imported(failure: str, tmp_path: Path) -> None:
+    files = {"train.py": RESTARTED.replace("FAIL", FAILURES[failure])}
+    run = Preloaded(tmp_path / "forked", "python train.py a", files, ["heavy", "random"], restarts=2)
+    usual = Preloaded(tmp_path / "usual", "python train.py a", files, [], restarts=2)
+    assert (run.wait(), run.warnings, usual.wait()) == (0, [], 0)
+    assert len(run.imports.read_text().split()) == 1
+    mine, theirs = attempts(run, 0), attempts(usual, 0)
+    assert len(mine) == len(theirs) == 3
+    for forked, fresh in zip(mine, theirs, strict=True):
+        assert forked.pop("parent") == run.bootstrap_pid(0)
+        for varying in ("parent", "port", "number", "path"):
+            fresh.pop(varying, None)
+        kept = {key: value for key, value in forked.items() if key not in ("port", "number", "path")}
+        assert kept == fresh
+    assert len({one["number"] for one in mine}) == 3
+    assert processes_of(run.folder) == []
+
+
+def test_what_stays_outlives_ranks_that_ignore_sigterm(tmp_path: Path) -> None:
+    ignore = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + RESTARTED
+    files = {"train.py": ignore.replace("FAIL", "time.sleep(0.5); os._exit(7)")}
+    run = Preloaded(tmp_path, "python train.py", files, ["heavy"], restarts=2, grace_s=0.3)
+    assert (run.wait(), run.warnings) == (0, [])
+    assert len(run.imports.read_text().split()) == 1
+
+
+def test_what_stays_may_die(tmp_path: Path) -> None:
+    """A kernel short of memory may take it, at any time."""
+    kill = "os.kill(int(open(os.environ['IMPORTS']).read().split()[-1]), signal.SIGKILL); os._exit(7)"
+    run = Preloaded(tmp_path, "python train.py", {"train.py": RESTARTED.replace("FAIL", kill)}, ["heavy"], restarts=2)
+    assert (run.wait(), run.warnings) == (0, [])
+    assert len(run.imports.read_text().split()) == 3
+
+
+STALE = {
+    "a variable that an import reads": (
+        "import os\nATTEMPT = os.environ['TORCHELASTIC_RESTART_COUNT']\n",
+        "os._exit(7)",
+    ),
+    "a file of the user's": ("", "open('heavy.py', 'a').write('\\n'); os._exit(7)"),
+}
+
+
+@pytest.mark.parametrize("what", STALE)
+def test_an_import_that_would_differ_now_is_done_again(what: str, tmp_path: Path) -> None:
+    head, fail = STALE[what]
+    files = {"heavy.py": head + HEAVY, "train.py": RESTARTED.replace("FAIL", fail)}
+    run = Preloaded(tmp_path, "python train.py", files, ["heavy"], restarts=2)
+    assert (run.wait(), run.warnings) == (0, [])
+    assert len(run.imports.read_text().split()) == 3
+
+
+def test_nothing_stays_without_restarts(tmp_path: Path) -> None:
+    look = (
+        "import os, time\nimporting = open(os.environ['IMPORTS']).read().strip()\n"
+        "while os.path.exists('/proc/' + importing):\n    time.sleep(0.01)"
+    )
+    run = Preloaded(tmp_path, "python train.py", {"train.py": look}, ["heavy"])
+    assert run.wait() == 0  # the ranks wait for its end
 
 
 FIT = {

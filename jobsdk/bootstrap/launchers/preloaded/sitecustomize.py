@@ -1,9 +1,9 @@
-"""Runs while Python starts: imports modules once, and forks a process for each rank of the node.
+"""Runs while Python starts: imports modules once, and forks a process for each rank of the node, in each attempt.
 
 The bootstrap starts `python train.py ...` with this folder on PYTHONPATH, and Python imports `sitecustomize` before it
 does anything else. In the forked ranks this module simply returns, and Python goes on to what its command line says.
 So sys.argv, `__main__`, sys.path[0], tracebacks, exit codes and atexit are Python's own doing, as in a fresh process.
-The process that forked them never gets so far.
+The process that imported never gets so far: it forks the ranks of the next attempt when the bootstrap orders them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Dict, List, NoReturn, Set
+from typing import Any, Dict, List, Set
 
-_FILES = "JOBSDK_PRELOAD"  # "REQUEST ANSWER": two open files, by number
+_FILES = "JOBSDK_PRELOAD"  # "REQUEST ORDERS ANSWER": three open files, by number
 _STACKS = "jobsdk-stacks"  # what armed/sitecustomize.py opens
 
 
@@ -21,42 +21,53 @@ class _Unsafe(Exception):
     """Why no ranks are forked."""
 
 
+class _Imports:
+    """What the imports did, and what they depend on."""
+
+    def __init__(self, request: Dict[str, Any]) -> None:
+        self.began = _as_bytes(request["environment"])
+        self.read = _import_all(request["modules"], request["folder"], set(request["withheld"]))
+        self.changed = {name: value for name, value in os.environb.items() if self.began.get(name) != value}
+        self.removed = [name for name in self.began if name not in os.environb]
+        self.sources = _sources()
+
+    def check(self, request: Dict[str, Any]) -> None:
+        """Raises _Unsafe where they would have a different effect in the next attempt."""
+        now, withheld = _as_bytes(request["environment"]), set(request["withheld"])
+        for name in sorted(self.read):
+            key = os.fsencode(name)
+            if name in withheld or now.get(key) != self.began.get(key):
+                raise _Unsafe("%s has changed, and the imports read it" % name)
+        for path, stamp in self.sources.items():
+            if _stamp(path) != stamp:
+                raise _Unsafe("%s has changed" % path)
+
+
 def _main() -> bool:
     """Returns in the ranks alone: whether there is a `sitecustomize` of somebody else's."""
-    request_file, answer = map(int, os.environ.pop(_FILES).split())
+    request_file, orders, answer = map(int, os.environ.pop(_FILES).split())
     import gc
     import json
 
     here, leave = os.getpid(), os._exit
     try:
-        with os.fdopen(request_file) as file:
-            file.seek(0)
-            request: Dict[str, Any] = json.load(file)
+        request = _request(request_file)
         opened = set(_open_files())
         other = _leave_no_trace(request["python_path"])
-        _import_all(request["modules"], request["folder"], set(request["withheld"]))
+        imports = _Imports(request)
         _check_shared(opened)
-        began = _as_bytes(request["environment"])
-        changed = {name: value for name, value in os.environb.items() if began.get(name) != value}
-        removed = [name for name in began if name not in os.environb]
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and hasattr(stream, "flush"):
                 stream.flush()
         gc.freeze()  # what is shared is then not written to by a collection, and stays shared
-        ready, go = os.pipe()
-        pids = []
-        for rank in request["ranks"]:
-            pid = os.fork()
-            if pid == 0:
-                os.close(answer)
-                os.close(go)
-                _become(rank, changed, removed)
-                _wait_for_word(ready, here)
-                _arm_anew()
-                return other
-            pids.append(pid)
-        os.close(ready)
-        _end(answer, {"pids": pids}, go)
+        while not _fork_ranks(request["ranks"], answer, imports):
+            if not request["stays"] or not os.read(orders, 1):
+                leave(0)
+            request = _request(request_file)
+            imports.check(request)
+        for number in (request_file, orders, answer):
+            os.close(number)
+        return other
     except BaseException as error:  # Python would go on, and run the script in this very process
         try:
             if os.getpid() == here:
@@ -68,13 +79,42 @@ def _main() -> bool:
             leave(1)
 
 
-def _end(answer: int, message: Dict[str, Any], go: int = -1) -> NoReturn:
-    """Tell the bootstrap, and only then let the ranks go; they become the bootstrap's own children."""
+def _request(file: int) -> Dict[str, Any]:
+    """What the bootstrap wants now; it writes the next request into the same file."""
     import json
 
-    os.write(answer, json.dumps(message).encode() + b"\n")
-    if go != -1:
-        os.write(go, b"." * len(message["pids"]))
+    request: Dict[str, Any] = json.loads(os.pread(file, os.fstat(file).st_size, 0).decode())
+    return request
+
+
+def _fork_ranks(ranks: List[Dict[str, Any]], answer: int, imports: _Imports) -> bool:
+    """Whether this process is a rank now.
+
+    A process between this one and the ranks forks them, tells the bootstrap, and ends: the ranks become the bootstrap's
+    own children. They go on only then.
+    """
+    between = os.fork()
+    if between:
+        _, status = os.waitpid(between, 0)
+        if status:
+            os._exit(1)
+        return False
+    import json
+
+    forker = os.getpid()
+    ready, go = os.pipe()
+    pids = []
+    for rank in ranks:
+        pid = os.fork()
+        if pid == 0:
+            os.close(go)
+            _become(rank, imports.changed, imports.removed)
+            _wait_for_word(ready, forker)
+            _arm_anew()
+            return True
+        pids.append(pid)
+    os.write(answer, json.dumps({"pids": pids}).encode() + b"\n")
+    os.write(go, b"." * len(pids))
     os._exit(0)
 
 
@@ -99,40 +139,70 @@ def _leave_no_trace(python_path: Any) -> bool:
     return True
 
 
-def _import_all(modules: List[str], folder: str, withheld: Set[str]) -> None:
+def _import_all(modules: List[str], folder: str, withheld: Set[str]) -> Set[str]:
+    """Import `modules`; returns the variables that they asked for by name."""
     import importlib
 
+    read = set()  # type: Set[str]
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, folder)  # where Python will look first for the script's own modules
     for name in modules:
-        watch = _Watch(withheld)
+        watch = _Watch()
         try:
             importlib.import_module(name)
         except BaseException as error:
             raise _Unsafe("cannot import %s: %s: %s" % (name, type(error).__name__, error)) from None
         finally:
             watch.end()
-        if watch.seen:
+        if watch.seen & withheld:
             text = "%s reads %s while it is imported, which differs from rank to rank"
-            raise _Unsafe(text % (name, ", ".join(sorted(watch.seen))))
+            raise _Unsafe(text % (name, ", ".join(sorted(watch.seen & withheld))))
+        read |= watch.seen
         _check_gpu(name)
         _check_threads(name)
     if folder in sys.path:
         sys.path.remove(folder)
+    return read
+
+
+def _sources() -> Dict[str, Any]:
+    """The state of each imported file that is not an installed package's: what a user may edit during a run."""
+    found = {}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and "-packages/" not in path and not path.startswith(os.path.dirname(os.__file__)):
+            found[path] = _stamp(path)
+    return found
+
+
+def _stamp(path: str) -> Any:
+    try:
+        state = os.stat(path)
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 class _Watch:
-    """Notes which of some variables are read from os.environ, until `end()`."""
+    """Notes which variables are read from os.environ by name, until `end()`. A walk over all of them does not count."""
 
-    def __init__(self, names: Set[str]) -> None:
+    def __init__(self) -> None:
         self.seen = seen = set()  # type: Set[str]
         self._kind = os.environ.__class__
+        walks = []  # type: List[None]
 
         class Watched(os.environ.__class__):  # type: ignore[misc, name-defined]
             def __getitem__(self, key: Any) -> Any:  # `get` and `in` come here too
-                if key in names:
+                if not walks and isinstance(key, str):
                     seen.add(key)
                 return super().__getitem__(key)
+
+            def __iter__(self) -> Any:
+                walks.append(None)
+                try:
+                    yield from super().__iter__()
+                finally:
+                    walks.pop()
 
         os.environ.__class__ = Watched
 
