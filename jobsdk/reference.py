@@ -184,6 +184,7 @@ FAILURES: Mapping[str, str] = {
     "bootstrap_error": "nothing could be started: an input, the code, a launcher that is not available",
     "upload_failed": "all ranks have succeeded, and an output could not be copied to its object store",
     "preempted": "the scheduler took a node away",
+    "no_progress": "`max_no_progress` attempts in a row reported no later step than before",
     "timeout": "`limits.timeout` has passed",
     "hang": "`limits.hang_timeout` has passed without output or work",
     "cancelled": "cancelled on request",
@@ -195,6 +196,7 @@ FAILURES: Mapping[str, str] = {
 EXIT_CODES: Mapping[int, tuple[str, str]] = {
     0: ("Completed", "every rank has reported its end with code 0"),
     exit_codes.FAULT: ("Failed", "a fault of the bootstrap itself"),
+    exit_codes.NO_PROGRESS: ("Failed", "restarts did not help: `max_no_progress` attempts in a row made no progress"),
     exit_codes.TIMED_OUT: ("TimedOut", "`limits.timeout` or `limits.hang_timeout` has passed"),
     exit_codes.LOST: ("Lost", "a node, or what supervised the run, was killed, fell silent or never came"),
     exit_codes.NOT_STARTED: (

@@ -74,8 +74,7 @@ def _explicit(function: Callable[P, R]) -> Callable[P, R]:
             report.error((), f"{function.__name__}() takes only named values", fix)
         for name in keywords:
             if name not in known:
-                hint = _HINTS.get(name)
-                near = hint if hint in known else nearest(name, known)
+                near = _HINTS[name] if _HINTS.get(name) in known else nearest(name, known)
                 fix = f"did you mean '{near}'?" if near else f"the parameters are {', '.join(known)}"
                 report.error((name,), f"{function.__name__}() has no such parameter", fix)
         if report.errors and not own:  # what else is wrong; a method would change its object
@@ -440,6 +439,7 @@ def command(
     preload: str | Sequence[str] | None = None,
     max_restarts: int | None = None,
     max_preemptions: int | None = None,
+    max_no_progress: int | None = None,
     restart_delay: float | str | None = None,
     retry_on: int | str | Sequence[int | str] | None = None,
     never_retry_on: int | str | Sequence[int | str] | None = None,

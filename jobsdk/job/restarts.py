@@ -51,11 +51,17 @@ class Restarts(Model):
         doc="How many times it is started again after its nodes were taken away with a warning (SIGTERM to a "
         "bootstrap); these do not count as restarts (jobsdk's own).",
     )
-    restart_delay: float = field(
+    max_no_progress: int = field(
+        Integer(0),
+        default=3,
+        doc="How many attempts in a row may fail without a later step than before, in reports or MLflow metrics, until "
+        "the job is not restarted any more; 0 for no limit (jobsdk's own).",
+    )
+    restart_delay: float | None = field(
         Duration(),
-        default=1,
-        doc="Seconds before the first restart, or text such as 30s; doubled for each further one, up to 5 minutes "
-        "(jobsdk's own).",
+        default=None,
+        doc="Seconds before the first restart, or text such as 30s; doubled for each further one in a row without "
+        "progress, up to 5 minutes. By default 0 s, 1 s, 2 s, 4 s (jobsdk's own).",
     )
     retry_on: int | str | list[int | str] | None = field(
         _RULES,

@@ -82,7 +82,8 @@ def whole_plan(
         "restarts": {
             "max": job.max_restarts,
             "max_preemptions": job.max_preemptions,
-            "delay_s": float(job.restart_delay),
+            "max_no_progress": job.max_no_progress,
+            "delay_s": None if job.restart_delay is None else float(job.restart_delay),
             "retry_on": _listed(job.retry_on),
             "never_retry_on": _listed(job.never_retry_on),
         },

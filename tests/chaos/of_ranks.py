@@ -187,7 +187,7 @@ RESTARTED = [
           history=["exception"]),
     Fault("fails again and again", "as Failed: rank 3 on node 1 exited with code 1: ValueError: always$", "exception",
           rank=3, node=1, script=fails("raise ValueError('always')"), plan=restarts(max=2),
-          history=["exception", "exception"], card=r"restarted after 0 s \(2 of 2\)\nthen: .*max_restarts = 2 is used"),
+          history=["exception", "exception"], card=r"restarted at once \(2 of 2\)\nthen: .*max_restarts = 2 is used"),
     Fault("another failure the second time", "as Failed: rank 0 on node 0 exited with code 8$", "exit", exit_code=8,
           rank=0, node=0, script="go()\nif (RANK, RESTART) in ((3, 0), (0, 1)):\n    sys.exit(7 + RESTART)\nhold()\n",
           plan=restarts(max=1), history=["exit"], card=r"\nbefore: at .* rank 3 on node 1 exited with code 7; "),

@@ -87,7 +87,7 @@ def test_restarts_are_said_and_shown_in_order(jobsdk: Jobsdk) -> None:
     done = jobsdk("run", "--max-restarts", "2", "--set", "restart_delay=0", "--set", "name=twice", "sh", "-c", text)
     assert done.code == 0, done
     assert done.out.splitlines() == ["[rank 0] start 0", "[rank 0] start 1"]
-    assert "rank 0 on node 0 exited with code 5; restarted after 0 s (1 of 2)" in done.err
+    assert "rank 0 on node 0 exited with code 5; restarted at once (1 of 2)" in done.err
     assert jobsdk("job", "logs", "twice").out == done.out
     assert jobsdk("job", "logs", "twice", "--tail", "1").out.splitlines() == ["[rank 0] start 1"]
     report = json.loads(jobsdk("job", "show", "twice", "-o", "json").out)["report"]

@@ -21,7 +21,6 @@ from .requests import Requests
 from .supervisor_link import Lifeline
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
-    from ..launchers.preload import Preload
     from ..spec.event import Facts
     from ..spec.messages import Start
     from ..spec.plan import Plan
@@ -93,8 +92,8 @@ class NodeAgent:
     def _connect(self) -> None:
         self._member.connect(self._addresses, self._ports, self._joined, self._message, self._control_lost)
 
-    def _new_attempt(self, preload: Optional[Preload] = None) -> NodeAttempt:
-        return NodeAttempt(self._member, self._whereabouts, self._quiet, preload)
+    def _new_attempt(self) -> NodeAttempt:
+        return NodeAttempt(self._member, self._whereabouts, self._quiet)
 
     def _joined(self) -> None:
         if self._node.broken is not None:
@@ -145,9 +144,9 @@ class NodeAgent:
         self._member.ready()
 
     def _renew_attempt(self, number: Optional[int]) -> None:
-        preload = self._attempt.close()
+        self._attempt.close()
         self._member.attempt = number
-        self._attempt = self._new_attempt(preload)
+        self._attempt = self._new_attempt()
 
     # -- the end -------------------------------------------------------------------------------------------------
 

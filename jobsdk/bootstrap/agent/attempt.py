@@ -20,7 +20,6 @@ from .starter import RankStarter
 from .stopping import Stopping
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
-    from ..launchers.preload import Preload
     from ..remote_shell.sessions import Sessions
     from ..spec.messages import Shell, Start
     from ..spec.report import RankEnd
@@ -32,9 +31,7 @@ class NodeAttempt:
     A shell command of another node may make it busy again, and `quiet()` is then called once more.
     """
 
-    def __init__(
-        self, member: Membership, whereabouts: Whereabouts, quiet: Callable[[], None], preload: Optional[Preload] = None
-    ) -> None:
+    def __init__(self, member: Membership, whereabouts: Whereabouts, quiet: Callable[[], None]) -> None:
         self._member = member
         self._plan = member.plan
         self._whereabouts = whereabouts
@@ -45,7 +42,6 @@ class NodeAttempt:
             member.loop, member.plan["grace_s"], self._is_running, whereabouts.others, self._spared, self._is_quiet
         )
         self._starter: Optional[RankStarter] = None
-        self._preload = preload
         self._cluster: Optional[launchers.Cluster] = None
         self._shells: Optional[Sessions] = None
         self._shells_opened = 0
@@ -59,8 +55,8 @@ class NodeAttempt:
         """Whether nothing runs here any more."""
         return self._stopping.is_quiet
 
-    def close(self) -> Optional[Preload]:
-        """All that was started has ended: remove its files. Returns the process that can fork the next ranks."""
+    def close(self) -> None:
+        """All that was started has ended: remove its files."""
         self._is_over = True
         self._stopping.close()
         if self._cluster is not None:
@@ -70,7 +66,6 @@ class NodeAttempt:
             from ..remote_shell import shims
 
             shims.forget(paths.shell(self._member.node.run_dir, self._member.node.rank))
-        return self._preload if self._starter is None else self._starter.preload
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -85,9 +80,7 @@ class NodeAttempt:
         facts = facts_of(dict(message, **own), member.inherited, node.run_dir, node.io_dir)
         self._children.expect(facts)
         control = member.control_variables(message["addresses"][0])
-        self._starter = RankStarter(
-            self._launcher, control, self._began, member.warn, member.loop, self._rests, self._preload
-        )
+        self._starter = RankStarter(self._launcher, control, self._began, member, self._rests)
         sharers = node.nodes_here if node.lifeline else 0
         try:
             if distributions.of(self._plan).has_shell:
@@ -154,11 +147,9 @@ class NodeAttempt:
 
     def _rests(self, pid: int, rests: bool) -> None:
         """The process that forks ranks has nothing to do until the next attempt, or is at work again."""
+        self._whereabouts.spare(pid, rests)
         if rests:
-            self._whereabouts.spare(pid)
             self._children.take(pid)
-        else:
-            self._whereabouts.claim(pid)
 
     def _cannot_start(self, error: OSError) -> None:
         text = "node %d cannot start its processes: %s" % (self._member.node.rank, error)

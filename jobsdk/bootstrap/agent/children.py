@@ -12,6 +12,7 @@ from ..spec.ranks import Process
 from ..system import processes
 from .log_clock import LogClock
 from .membership import Membership
+from .progress import latest_step
 
 if TYPE_CHECKING:
     from ..spec.report import RankEnd
@@ -99,6 +100,9 @@ class Children:
             library = self._lone_library(child.process.rank)
             if library:
                 message["world_of_one"] = library
+        step = latest_step(member.plan, member.node.run_dir, child.process, member.attempt or 0)
+        if step is not None:
+            message["step"] = step
         member.send(message)
         return message if failed else None
 

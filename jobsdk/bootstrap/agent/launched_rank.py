@@ -22,6 +22,7 @@ from ..spec import variables as variables_
 from ..system import private, processes
 from .facts import facts_of
 from .log_clock import LogClock
+from .progress import latest_step
 
 if TYPE_CHECKING:
     from ..spec.messages import RankStarted
@@ -140,6 +141,9 @@ class LaunchedRank:
             "started": self._started, "host": socket.gethostname(),
         }  # fmt: skip
         end.update(words)
+        step = latest_step(self._plan, self._run_dir, self._process, self._restart)
+        if step is not None:
+            end["step"] = step
         self._client.send(end)
 
     def _told_to_end(self) -> None:

@@ -18,6 +18,7 @@ from ..system import infiniband, network, processes
 from .node import Node
 
 if TYPE_CHECKING:
+    from ..launchers.preload import Preload
     from ..spec.messages import Standing, ToNode0
     from ..spec.plan import Plan
     from ..spec.report import RankEnd
@@ -39,6 +40,7 @@ class Membership:
         self.attempt: Optional[int] = None
         self.joined = False
         self.standing: Optional[Standing] = None  # where the job stood when it last started
+        self.preload: Optional[Preload] = None  # what forks the ranks of one attempt after the other
         self._has_told = False  # what this node has
         self.heartbeat: float = plan.get("heartbeat_s", HEARTBEAT_TIMEOUT_S)
 

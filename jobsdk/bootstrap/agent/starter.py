@@ -16,8 +16,8 @@ from ..spec.ranks import Rank
 from ..system import processes
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
-    from ..control.loop import Loop
     from ..launchers.preload import Preload
+    from .membership import Membership
 
 
 #: Told of every process that has been started: its pid, which rank it is (None: not a rank), and its log.
@@ -27,9 +27,8 @@ Began = Callable[[int, Optional[ranks_.Process], str], None]
 class RankStarter:
     """Starts one node's processes, for one attempt.
 
-    `control` are the variables by which other processes find the control port. `preload` is the process that
-    forked the ranks of an earlier attempt and stays; `rests(pid, True)` is called when it has nothing left to do in
-    this attempt, and with False before that.
+    `control` are the variables by which other processes find the control port. `rests(pid, True)` is called when a
+    process that forked ranks and stays has nothing left to do in this attempt, and with False before it works again.
     """
 
     def __init__(
@@ -37,25 +36,21 @@ class RankStarter:
         launcher: launchers.Launcher,
         control: Mapping[str, str],
         began: Began,
-        warn: Callable[[str], None],
-        loop: Loop,
+        member: Membership,
         rests: Callable[[int, bool], None],
-        preload: Optional[Preload] = None,
     ) -> None:
         self._launcher = launcher
         self._plan = launcher.plan
         self._node_rank = launcher.node_rank
         self._control = control
         self._began = began
-        self._warn = warn
+        self._member = member
+        self._rests = rests
         self._waiting: List[Rank] = []  # ranks that are to be forked
         self._command = ""
-        self._loop = loop
-        self._rests = rests
         self._preload_log = ""
         self._was_ordered = False  # the process that forks did so in an earlier attempt too
         self._refused = ""  # why none are forked
-        self.preload = preload
 
     def start(self, facts: facts_.Facts) -> None:
         """Raises OSError where something cannot be started."""
@@ -135,10 +130,10 @@ class RankStarter:
             return False  # as has been said before the run
         self._preload_log = paths.preload_log(facts.run_dir, self._node_rank, facts.restart_count)
         self._waiting = ranks
-        if self.preload is not None and self.preload.order(self._command, ranks):
+        if self._member.preload is not None and self._member.preload.order(self._command, ranks):
             self._was_ordered = True
-            self._rests(self.preload.pid, False)
-            self._watch(self.preload)
+            self._rests(self._member.preload.pid, False)
+            self._watch(self._member.preload)
             return True
         return self._new_preload()
 
@@ -146,46 +141,46 @@ class RankStarter:
         from ..launchers import preload
 
         self._was_ordered = False
-        if self.preload is not None:
-            self.preload.close()
-            self.preload = None
+        if self._member.preload is not None:
+            self._member.preload.close()
+            self._member.preload = None
         stays = any(self._plan["restarts"][budget] for budget in ("max", "max_preemptions"))
         try:
             new = preload.Preload(self._plan["preload"], self._command, self._waiting, self._preload_log, stays=stays)
         except (preload.Unfit, OSError) as reason:
             self._started_as_usual(str(reason))
             return False
-        self.preload = new
+        self._member.preload = new
         self._watch(new)
         return True
 
     def _watch(self, preload: Preload) -> None:
         self._began(preload.pid, None, preload.log)
-        self._loop.on_readable(preload.answer, self.adopt)
+        self._member.loop.on_readable(preload.answer, self.adopt)
 
     def adopt(self) -> None:
         """Take over the ranks that were forked, before any of them is found to have ended. They run once we have."""
-        message = self.preload.read() if self.preload is not None and self._waiting else None
-        if self.preload is None or message is None:
+        message = self._member.preload.read() if self._member.preload is not None and self._waiting else None
+        if self._member.preload is None or message is None:
             return
-        self._loop.forget(self.preload.answer)
+        self._member.loop.forget(self._member.preload.answer)
         if "refused" in message:  # it ends now
             self._refused = message["refused"]
             return
         for rank, pid in zip(self._waiting, message["pids"]):
             self._began(pid, rank.process, rank.log)
         self._waiting = []
-        if self.preload.stays:
-            self._rests(self.preload.pid, True)
+        if self._member.preload.stays:
+            self._rests(self._member.preload.pid, True)
 
     def ended(self, pid: int, code: int, signum: Optional[int], is_stopping: bool) -> bool:
         """Whether `pid` was the process that forks; if it forked none, the ranks are started otherwise."""
-        if self.preload is None or pid != self.preload.pid:
+        if self._member.preload is None or pid != self._member.preload.pid:
             return False
-        why = self._refused or self.preload.last_words(code, signum)
-        self._loop.forget(self.preload.answer)
-        self.preload.close()
-        self.preload = None
+        why = self._refused or self._member.preload.last_words(code, signum)
+        self._member.loop.forget(self._member.preload.answer)
+        self._member.preload.close()
+        self._member.preload = None
         if not self._waiting or is_stopping:
             return True
         if self._was_ordered:
@@ -197,4 +192,4 @@ class RankStarter:
         return True
 
     def _started_as_usual(self, why: str) -> None:
-        self._warn("preload: %s; the ranks of node %d are started as usual" % (why, self._node_rank))
+        self._member.warn("preload: %s; the ranks of node %d are started as usual" % (why, self._node_rank))

@@ -44,6 +44,10 @@ class Attempt:
         self.ends[rank] = end
         return end
 
+    def step(self) -> Optional[int]:
+        """The latest step that a rank reported, -1 without one; None if no rank said so."""
+        return max((end["step"] for end in self.ends.values() if "step" in end), default=None)
+
     def lone_library(self) -> str:
         """The library in which every rank saw a world of one process; empty if there is none, or only one rank."""
         found = {end.get("world_of_one", "") for end in self.ends.values()} if len(self.ends) > 1 else set()

@@ -76,7 +76,10 @@ class Judge:
         assert outcome.cause is not None
         if now.reason not in (None, "failure") or any(one.get("final") for one in now.failures):
             return Verdict(outcome)
-        decision = restarts.decide(self._plan, outcome.cause, sorted(now.matched), restarts.Used(*(self._used or ())))
+        used = restarts.Used(*(self._used or ()))
+        decision = restarts.decide(self._plan, outcome.cause, sorted(now.matched), used, now.step())
+        if decision.no_progress:
+            outcome = report.without_progress(outcome)
         if not decision.again:
             return Verdict(outcome, None, decision.why)
         if not can_go_on:

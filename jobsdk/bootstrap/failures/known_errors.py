@@ -150,6 +150,7 @@ CLASSES: Dict[str, Class] = {
     "bootstrap_error": Class("could not be started"),
     "upload_failed": Class("could not upload its outputs", ("the files are still in the run's folder on the node",)),
     "preempted": Class("was taken away by its scheduler", ("max_preemptions restarts a job that was preempted",)),
+    "no_progress": Class("failed again and again"),
     "timeout": Class("was stopped: the job's time was up", ("limits.timeout sets the time",)),
     "hang": Class("stood still", ("see where the ranks are: the odd one out is most often the one to look at",)),
     "cancelled": Class("was cancelled", place=STOPPED),

@@ -52,6 +52,13 @@ def outcome(plan: Plan, reason: Optional[str], ends: Mapping[int, RankEnd], fail
     return Outcome("Completed", 0, "%s ended with code 0" % who, None)
 
 
+def without_progress(result: Outcome) -> Outcome:
+    """The same end of a job whose restarts did not help."""
+    assert result.cause is not None
+    cause = cast("Cause", {**result.cause, "class": "no_progress"})
+    return result._replace(status="Failed", exit_code=exit_codes.NO_PROGRESS, cause=cause)
+
+
 def timed_out(plan: Plan) -> RankEnd:
     """The failure of a job that has used up its time."""
     text = "the job was stopped after limits.timeout = %s s" % plan["timeout_s"]

@@ -98,10 +98,6 @@ class Whereabouts:
         """Those of some processes that are not ours."""
         return [pid for pid in pids if pid not in self._taking and pid not in self._spared]
 
-    def spare(self, pid: int) -> None:
-        """A process of ours goes on when the ranks have ended, and does nothing for them."""
-        self._spared.add(pid)
-
-    def claim(self, pid: int) -> None:
-        """It works for the ranks again."""
-        self._spared.discard(pid)
+    def spare(self, pid: int, rests: bool = True) -> None:
+        """A process of ours goes on when the ranks have ended, and does nothing for them; or it works for them again."""
+        (self._spared.add if rests else self._spared.discard)(pid)

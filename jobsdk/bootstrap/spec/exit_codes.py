@@ -8,5 +8,7 @@ LOST = 125
 PREEMPTED = 143
 #: As shells have it for what they cannot run: nothing could be started.
 NOT_STARTED = 126
+#: Restarts did not help; ours, above those of sysexits.
+NO_PROGRESS = 80
 #: A fault of the bootstrap itself (sysexits: software).
 FAULT = 70

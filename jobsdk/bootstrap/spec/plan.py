@@ -66,8 +66,10 @@ class RestartPlan(TypedDict):
     max: int
     #: restarts after nodes were taken away, at most
     max_preemptions: int
-    #: seconds before the first restart; each wait is twice as long as the one before
-    delay_s: float
+    #: attempts in a row that fail without progress, after which the job is not restarted; 0: no limit
+    max_no_progress: int
+    #: seconds before the first restart; each wait is twice as long as the one before. None: none, then from 1 s
+    delay_s: Optional[float]
     #: exit codes, classes of failures and patterns of output that are restarted; empty: all that may pass
     retry_on: List[Union[int, str]]
     #: the same for those that are not restarted

@@ -82,6 +82,8 @@ class RankEnd(_Failed, total=False):
     last_lines: List[str]
     #: what the node measured of its death
     evidence: Evidence
+    #: the latest step that the rank reported, -1 without one; in a job with restarts
+    step: int
     #: the library (`mpi4py`, `horovod`) that saw a world of one process in this rank
     world_of_one: str
     #: the patterns of `retry_on` and `never_retry_on` that the log matches

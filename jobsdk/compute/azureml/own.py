@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: The property that holds what Azure ML does not know of a job.
 PROPERTY = "jobsdk"
 
-_JOB = "secrets preload max_restarts max_preemptions restart_delay retry_on never_retry_on".split()
+_JOB = "secrets preload max_restarts max_preemptions max_no_progress restart_delay retry_on never_retry_on".split()
 _INNER = {
     "resources": ("gpus_per_process",),
     "limits": ("hang_timeout", "grace_period", "rendezvous_timeout"),

@@ -53,6 +53,7 @@ _OWN = (
     ("preload",),
     ("max_restarts",),
     ("max_preemptions",),
+    ("max_no_progress",),
     ("restart_delay",),
     ("retry_on",),
     ("never_retry_on",),
@@ -93,7 +94,8 @@ def native_job(job: CommandJob, plan: Plan, settings: Mapping[str, Any]) -> Comm
     native.secrets = []
     native.preload = native.retry_on = native.never_retry_on = None
     native.max_restarts = native.max_preemptions = 0
-    native.restart_delay = None  # type: ignore[assignment]  # the default
+    native.max_no_progress = native._fields["max_no_progress"].default
+    native.restart_delay = None
     native.resources.gpus_per_process = None
     properties = {key: value for key, value in (job.resources.properties or {}).items() if key != PROPERTY}
     native.resources.properties = properties or None

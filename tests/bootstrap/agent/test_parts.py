@@ -62,7 +62,7 @@ class Shells:
 def shells(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shells]:
     made = Shells()
     # What ends everything that is left of a bootstrap would end the tests, too.
-    monkeypatch.setattr("jobsdk.bootstrap.system.processes.strike", lambda: None)
+    monkeypatch.setattr("jobsdk.bootstrap.system.processes.strike", lambda _: None)
     yield made
     for process in made.started.values():
         process.kill()

@@ -100,7 +100,7 @@ def test_the_job_goes_on_with_another_node_0(begin: Callable[..., Job]) -> None:
     assert report["status"] == "Completed"
     lost = "node 0 was lost, and another bootstrap has taken its place"
     assert [(one["round"], one["message"], one["decision"]) for one in report["restarts"]] == [
-        (number, lost, f"restarted after 0 s ({number + 1} of 2)") for number in range(2)
+        (number, lost, f"restarted at once ({number + 1} of 2)") for number in range(2)
     ]
 
 
@@ -159,15 +159,16 @@ def test_a_job_of_one_node_counts_how_often_it_was_replaced(begin: Callable[...,
     assert job.codes() == [0]
     assert (job.folders[0] / "logs/node-0/rank-0.restart-2.log").read_text() == "0 in 2\n"
     (restart,) = [one for one in events_in(job.folders[0]) if one["event"] == "restart"]
-    assert (restart["used"], restart["decision"]) == ([1, 1, 0], "restarted after 0 s (1 of 1)")
+    assert (restart["used"], restart["decision"]) == ([1, 1, 0, 0, -1], "restarted at once (1 of 1)")
 
 
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
         (None, None), ("", None), ("0", None),
-        ("1", (0, "preempted", (0, 0, 0))), ("2", (1, "preempted", (0, 1, 0))), ("3", (2, "node_lost", (0, 2, 0))),
-        ("5", (4, "node_lost", (2, 2, 0))),
+        ("1", (0, "preempted", (0, 0, 0, 0, -1))), ("2", (1, "preempted", (0, 1, 0, 0, -1))),
+        ("3", (2, "node_lost", (0, 2, 0, 0, -1))),
+        ("5", (4, "node_lost", (2, 2, 0, 0, -1))),
     ],
 )  # fmt: skip
 def test_what_a_count_of_replacements_says(times: str | None, expected: tuple[Any, ...] | None) -> None:

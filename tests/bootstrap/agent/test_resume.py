@@ -22,19 +22,19 @@ def _restart(folder: Path, number: int, used: list[int], **more: Any) -> None:
 
 
 def test_a_start_that_was_handed_over_goes_on_where_it_stood(tmp_path: Path) -> None:
-    _restart(tmp_path, 1, [1, 0, 0])
-    _restart(tmp_path, 2, [1, 1, 0], handed_over=True)
-    assert resume.standing(str(tmp_path), _plan(max=1, max_preemptions=1), 1) == (2, [1, 1, 0])
+    _restart(tmp_path, 1, [1, 0, 0, 0, -1])
+    _restart(tmp_path, 2, [1, 1, 0, 0, -1], handed_over=True)
+    assert resume.standing(str(tmp_path), _plan(max=1, max_preemptions=1), 1) == (2, [1, 1, 0, 0, -1])
 
 
 def test_a_start_after_a_lost_machine_counts_as_a_restart(tmp_path: Path) -> None:
-    _restart(tmp_path, 1, [0, 1, 0], handed_over=True)
+    _restart(tmp_path, 1, [0, 1, 0, 0, -1], handed_over=True)
     the_plan = _plan(max=1, max_preemptions=1)
-    assert resume.standing(str(tmp_path), the_plan, 2) == (2, [1, 1, 0])
+    assert resume.standing(str(tmp_path), the_plan, 2) == (2, [1, 1, 0, 0, -1])
     (_, event) = events.of(str(tmp_path), "restart")
     assert event["summary"]["class"] == "node_lost"
-    assert event["decision"] == "restarted after 0 s (1 of 1)"
-    assert resume.standing(str(tmp_path), the_plan, 2) == (2, [1, 1, 0]), "asked again, it is decided"
+    assert event["decision"] == "restarted at once (1 of 1)"
+    assert resume.standing(str(tmp_path), the_plan, 2) == (2, [1, 1, 0, 0, -1]), "asked again, it is decided"
 
 
 def test_a_start_that_no_budget_allows_ends_the_run(tmp_path: Path) -> None:
@@ -55,9 +55,9 @@ def test_a_restart_that_waited_for_a_lost_machine_is_taken_up_once(tmp_path: Pat
     """Node 0 had decided on it and was waiting for the node; then the engine ended all and began anew."""
     the_plan = _plan(max=2)
     events.append(str(tmp_path), "started", restart=0)
-    _restart(tmp_path, 1, [1, 0, 0], handed_over=False)
-    assert resume.standing(str(tmp_path), the_plan, 1) == (1, [1, 0, 0])
-    assert resume.standing(str(tmp_path), the_plan, 1) == (1, [1, 0, 0]), "asked again, it is decided"
+    _restart(tmp_path, 1, [1, 0, 0, 0, -1], handed_over=False)
+    assert resume.standing(str(tmp_path), the_plan, 1) == (1, [1, 0, 0, 0, -1])
+    assert resume.standing(str(tmp_path), the_plan, 1) == (1, [1, 0, 0, 0, -1]), "asked again, it is decided"
     events.append(str(tmp_path), "started", restart=1)
-    assert resume.standing(str(tmp_path), the_plan, 2) == (2, [2, 0, 0]), "the next one counts"
+    assert resume.standing(str(tmp_path), the_plan, 2) == (2, [2, 0, 0, 0, -1]), "the next one counts"
     assert resume.standing(str(tmp_path), the_plan, 3) is None, "also one that has not even begun"

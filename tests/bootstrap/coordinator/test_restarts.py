@@ -55,6 +55,56 @@ def test_delay_doubles_up_to_five_minutes() -> None:
     assert delays == [20, 40, 80, 160, 300, 300]
 
 
+def test_without_a_delay_the_first_restart_comes_at_once() -> None:
+    decisions = [decide(plan(max=99, delay_s=None), cause(), (), Used(restarts=n)) for n in (0, 1, 2, 3, 20)]
+    assert [one.delay for one in decisions] == [0, 1, 2, 4, 300]
+    assert [one.why for one in decisions[:2]] == ["restarted at once (1 of 99)", "restarted after 1 s (2 of 99)"]
+
+
+def test_progress_ends_the_count_of_delays() -> None:
+    used, delays = Used(), []
+    for step in (10, 10, 5, 20, 20, 30):
+        decision = decide(plan(max=99, delay_s=2.0), cause(), (), used, step)
+        used = decision.used
+        delays.append(decision.delay)
+    assert delays == [2, 4, 8, 2, 4, 2]
+
+
+#: Attempts as (class of failure, latest step); whether the job is restarted after the last.
+PROGRESS = {
+    "no step ever": ([("exit", -1)] * 9, True),
+    "nobody knows": ([("exit", 5)] + [("exit", None)] * 9, True),
+    "a later step each time": ([("exit", step) for step in range(9)], True),
+    "the same step": ([("exit", 5)] * 3, True),
+    "the same step once more": ([("exit", 5)] * 4, False),
+    "earlier steps": ([("exit", 50), ("exit", 40), ("exit", 49), ("exit", 3)], False),
+    "no step any more": ([("exit", 5)] + [("exit", -1)] * 3, False),
+    "one later step among them": ([("exit", 5)] * 3 + [("exit", 6)] + [("exit", 6)] * 2, True),
+    "preemptions": ([("exit", 5)] + [("preempted", 5)] * 9, True),
+    "lost nodes": ([("exit", 5)] + [("node_lost", -1)] * 9, True),
+    "preemptions between": ([("exit", 5), ("exit", 5), ("preempted", 4), ("exit", 5), ("exit", 5)], False),
+}
+
+
+@pytest.mark.parametrize("name", PROGRESS)
+def test_a_job_without_progress_is_not_restarted_for_ever(name: str) -> None:
+    attempts, again = PROGRESS[name]
+    used = Used()
+    for number, (kind, step) in enumerate(attempts, 1):
+        rules = plan(max=99, max_preemptions=99, max_no_progress=3)
+        decision = decide(rules, cause(kind), (), used, step)
+        used = decision.used
+        assert decision.again is (again or number < len(attempts))
+    assert decision.no_progress is not again
+    if not again:
+        assert decision.why.startswith("not restarted: max_no_progress = 3 is used up, and step 5")
+
+
+def test_without_a_limit_progress_does_not_matter() -> None:
+    for rules in (plan(max=1), plan(max=1, max_no_progress=0)):
+        assert decide(rules, cause(), (), Used(stuck=50, step=3), 3).again
+
+
 @given(st.integers(0, 5000), st.floats(0, 1e6))
 def test_delay_is_never_out_of_bounds(used: int, delay: float) -> None:
     decision = decide(plan(max=10**6, delay_s=delay), cause(), (), Used(restarts=used))

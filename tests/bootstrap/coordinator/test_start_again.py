@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.bootstrap.spec import events
+from jobsdk.bootstrap.spec import events, exit_codes
 from tests.bootstrap.runs import LocalRun, plan, processes_of
 
 #: Waits for the word "go" where the job has been started fewer than twice, so that there is something to break.
@@ -45,7 +45,7 @@ def test_all_ranks_start_again_with_another_port_and_logs_of_their_own(tmp_path:
     assert (report["status"], report["exit_code"]) == ("Completed", 0)
     (earlier,) = report["restarts"]
     assert (earlier["rank"], earlier["exit_code"], earlier["round"]) == (3, 3, 0)
-    assert earlier["decision"] == "restarted after 0 s (1 of 2)"
+    assert earlier["decision"] == "restarted at once (1 of 2)"
 
 
 def test_budget_ends(tmp_path: Path) -> None:
@@ -55,6 +55,31 @@ def test_budget_ends(tmp_path: Path) -> None:
     assert report["status"] == "Failed"
     assert [earlier["exit_code"] for earlier in report["restarts"]] == [4, 5]
     assert "max_restarts = 2 is used up" in report["then"]
+
+
+#: Reports to step 7 in the first attempt, to step 6 in each other.
+REPORTS = "echo '{\"step\": '$((7 - (JOBSDK_RESTART_COUNT > 0)))', \"t\": 0}' >> $JOBSDK_REPORTS; exit 5"
+METRICS = (
+    'step=$((7 - (JOBSDK_RESTART_COUNT > 0))); folder="${MLFLOW_TRACKING_URI#file://}/0/run/metrics"; '
+    'mkdir -p "$folder"; printf "1 0.5 3\n1 0.4 $step\n" > "$folder/loss"; exit 5'
+)
+
+
+@pytest.mark.parametrize("text", [REPORTS, METRICS], ids=["reports", "MLflow"])
+def test_a_job_that_makes_no_progress_ends(text: str, tmp_path: Path) -> None:
+    run = LocalRun(tmp_path / "run", plan(text, nodes=1, **again(9, max_no_progress=2)))
+    assert run.wait() == exit_codes.NO_PROGRESS
+    report = run.report()
+    assert (report["status"], report["cause"]["class"], len(report["restarts"])) == ("Failed", "no_progress", 2)
+    assert report["message"] == "rank 0 on node 0 exited with code 5"
+    assert report["then"].endswith("not restarted: max_no_progress = 2 is used up, and step 7 is still the latest")
+
+
+def test_a_job_that_makes_progress_goes_on(tmp_path: Path) -> None:
+    text = "echo '{\"step\": '$JOBSDK_RESTART_COUNT'}' >> $JOBSDK_REPORTS; exit $((JOBSDK_RESTART_COUNT < 5))"
+    run = LocalRun(tmp_path / "run", plan(text, nodes=1, **again(9, max_no_progress=1)))
+    assert run.wait() == 0
+    assert len(run.report()["restarts"]) == 5
 
 
 def test_delay_between_two_starts_can_be_cancelled(tmp_path: Path) -> None:

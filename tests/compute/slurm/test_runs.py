@@ -232,7 +232,7 @@ def test_a_preempted_job_starts_again_from_its_budget(cluster: SlurmCluster) -> 
     cluster.start_now(number(run))
     run.result(200)
     (earlier,) = run.report["restarts"]
-    assert (earlier["class"], earlier["decision"]) == ("preempted", "restarted after 0 s (1 of 1)")
+    assert (earlier["class"], earlier["decision"]) == ("preempted", "restarted at once (1 of 1)")
     assert (run.folder.logs / "node-1/rank-1.restart-1.log").read_text() == "up 1\n"
     found = [kind for kind in kinds(run) if kind in ("started", "restart", "queued", "ended")]
     assert [found.count(kind) for kind in ("started", "restart", "ended")] == [2, 1, 1]

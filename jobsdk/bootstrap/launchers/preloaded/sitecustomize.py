@@ -11,10 +11,27 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List, Optional, Set, TypedDict
 
 _FILES = "JOBSDK_PRELOAD"  # "REQUEST ORDERS ANSWER": three open files, by number
 _STACKS = "jobsdk-stacks"  # what armed/sitecustomize.py opens
+
+
+class _Rank(TypedDict):
+    environment: Dict[str, str]
+    log: str
+
+
+class _Request(TypedDict):
+    """What the bootstrap wants for one attempt; texts have one character for each byte."""
+
+    environment: Dict[str, str]
+    modules: List[str]
+    folder: str
+    python_path: Optional[str]
+    withheld: List[str]
+    stays: bool
+    ranks: List[_Rank]
 
 
 class _Unsafe(Exception):
@@ -24,14 +41,14 @@ class _Unsafe(Exception):
 class _Imports:
     """What the imports did, and what they depend on."""
 
-    def __init__(self, request: Dict[str, Any]) -> None:
+    def __init__(self, request: _Request) -> None:
         self.began = _as_bytes(request["environment"])
         self.read = _import_all(request["modules"], request["folder"], set(request["withheld"]))
         self.changed = {name: value for name, value in os.environb.items() if self.began.get(name) != value}
         self.removed = [name for name in self.began if name not in os.environb]
         self.sources = _sources()
 
-    def check(self, request: Dict[str, Any]) -> None:
+    def check(self, request: _Request) -> None:
         """Raises _Unsafe where they would have a different effect in the next attempt."""
         now, withheld = _as_bytes(request["environment"]), set(request["withheld"])
         for name in sorted(self.read):
@@ -79,15 +96,15 @@ def _main() -> bool:
             leave(1)
 
 
-def _request(file: int) -> Dict[str, Any]:
+def _request(file: int) -> _Request:
     """What the bootstrap wants now; it writes the next request into the same file."""
     import json
 
-    request: Dict[str, Any] = json.loads(os.pread(file, os.fstat(file).st_size, 0).decode())
+    request: _Request = json.loads(os.pread(file, os.fstat(file).st_size, 0).decode())
     return request
 
 
-def _fork_ranks(ranks: List[Dict[str, Any]], answer: int, imports: _Imports) -> bool:
+def _fork_ranks(ranks: List[_Rank], answer: int, imports: _Imports) -> bool:
     """Whether this process is a rank now.
 
     A process between this one and the ranks forks them, tells the bootstrap, and ends: the ranks become the bootstrap's
@@ -282,7 +299,7 @@ def _as_bytes(environment: Dict[str, str]) -> Dict[bytes, bytes]:
     return {name.encode("latin-1"): value.encode("latin-1") for name, value in environment.items()}
 
 
-def _become(rank: Dict[str, Any], changed: Dict[bytes, bytes], removed: List[bytes]) -> None:
+def _become(rank: _Rank, changed: Dict[bytes, bytes], removed: List[bytes]) -> None:
     """In the fork: be one rank, as if it had been started so and had then imported the modules."""
     os.setsid()
     rights = os.stat(os.path.dirname(rank["log"])).st_mode
