@@ -22,6 +22,7 @@ NAMES = [
     "import_and_validate",
     "launch",
     "first_step",
+    "restart",
     "cifar_epoch",
     "logs",
     "plan_scale",
@@ -33,7 +34,7 @@ NAMES = [
     "views",
     "kubernetes_follow",
 ]
-PEERS = ["torch", "accelerate", "azure-ai-ml", "torchx", "submitit", "pyspark", "ray"]
+PEERS = ["torch", "nvidia-resiliency-ext", "accelerate", "azure-ai-ml", "torchx", "submitit", "pyspark", "ray"]
 
 _HEAD = """\
 # Benchmarks

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 files=(
     jobsdk/compat/torch_distributor.py jobsdk/compat/torch_trainer.py jobsdk/train jobsdk/bootstrap/distributions jobsdk/bootstrap/spec/mlflow_store.py
     jobsdk/bootstrap/launchers/deepspeed.py jobsdk/bootstrap/launchers/deepspeed_tuner.py
-    benchmarks/first_step.py benchmarks/cifar_epoch.py
+    benchmarks/first_step.py benchmarks/restart.py benchmarks/cifar_epoch.py
     tests/spark_parity tests/frameworks/scripts tests/train/scripts
 )
 mapfile -t -O ${#files[@]} files < <(git grep -lE 'mark\.parity|\bPARITY\b' -- 'tests/*.py')

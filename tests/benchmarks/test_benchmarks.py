@@ -25,6 +25,7 @@ EXPECTED = {
     "import_and_validate": {"import and describe one job": SECONDS, "check a job on the command line": SECONDS},
     "launch": {"first line, 2 ranks": SECONDS, "end, 2 ranks": SECONDS},
     "first_step": {"first step of all ranks": SECONDS, "memory of all processes": rf"{NUMBER} MB"},
+    "restart": {"next step of all ranks": SECONDS},
     "cifar_epoch": {"an epoch, 2 nodes x 2": SECONDS, "threads of a process, 2 nodes x 2": NUMBER},
     "logs": {"lines per second": rf"{NUMBER} lines/s", "lines lost": "0", "lines torn": "0"},
     "plan_scale": {"explain, 1,024 ranks": SECONDS, "compiled job's size, 1,024 ranks": rf"{NUMBER} bytes"},
@@ -79,7 +80,7 @@ def test_what_is_expected_covers_all() -> None:
 
 _AZURE = [pytest.mark.engine("azurite"), pytest.mark.framework("azure")]
 _TRAINS = [TORCH, pytest.mark.parity]
-_NEEDS = {"azure_submit": _AZURE, "first_step": _TRAINS, "cifar_epoch": _TRAINS, "functions": TORCH}
+_NEEDS = {"azure_submit": _AZURE, "first_step": _TRAINS, "restart": _TRAINS, "cifar_epoch": _TRAINS, "functions": TORCH}
 
 
 @pytest.mark.slow

@@ -99,5 +99,5 @@ class Whereabouts:
         return [pid for pid in pids if pid not in self._taking and pid not in self._spared]
 
     def spare(self, pid: int, rests: bool = True) -> None:
-        """A process of ours goes on when the ranks have ended, and does nothing for them; or it works for them again."""
+        """A process of ours does nothing for the ranks, and goes on when they end; or it works for them again."""
         (self._spared.add if rests else self._spared.discard)(pid)
