@@ -1,5 +1,6 @@
 from jobsdk.client.operations import MLClient as MLClient
 from jobsdk.compat.torch_distributor import TorchDistributor as TorchDistributor
+from jobsdk.compat.torch_trainer import CheckpointConfig as CheckpointConfig
 from jobsdk.compat.torch_trainer import FailureConfig as FailureConfig
 from jobsdk.compat.torch_trainer import RunConfig as RunConfig
 from jobsdk.compat.torch_trainer import TorchTrainer as TorchTrainer

@@ -11,6 +11,7 @@ Ray Train is in docs/ray-train.md.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from jobsdk.findings import Path, Report, nearest
 from jobsdk.job.kinds import Integer, PlainMapping, Text
 from jobsdk.job.model import Model, Nested, field
 from jobsdk.job.scaling import ScalingConfig, TorchConfig
+from jobsdk.train.checkpoints import RETENTION
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.report import RunReport
@@ -70,6 +72,25 @@ class FailureConfig(Model):
     )
 
 
+class CheckpointConfig(Model):
+    """Which checkpoints stay. Fields are Ray Train's."""
+
+    num_to_keep: int | None = field(Integer(1), default=None, doc="How many stay; not given, all.")
+    checkpoint_score_attribute: str | None = field(
+        Text(empty=False), default=None, doc="The metric whose best values decide; not given, the newest stay."
+    )
+    checkpoint_score_order: str = field(Text(choices=("max", "min")), default="max", doc="Which values are the best.")
+
+    def variables(self) -> dict[str, str]:
+        """The same for `jobsdk.train` in the workers."""
+        if self.num_to_keep is None:
+            return {}
+        rule: dict[str, Any] = {"newest": self.num_to_keep}
+        if self.checkpoint_score_attribute is not None:
+            rule = {"newest": 1, "best": self.num_to_keep, "metric": self.checkpoint_score_attribute}
+        return {RETENTION: json.dumps({**rule, "mode": self.checkpoint_score_order})}
+
+
 class RunConfig(Model):
     """What a training is called, and where it keeps its checkpoints. Fields are Ray Train's."""
 
@@ -80,6 +101,9 @@ class RunConfig(Model):
         doc="A folder that all nodes see, for checkpoints. Not given: the run's outputs.",
     )
     failure_config: FailureConfig | None = field(Nested(FailureConfig), default=None, doc="When it is started again.")
+    checkpoint_config: CheckpointConfig | None = field(
+        Nested(CheckpointConfig), default=None, doc="Which checkpoints stay."
+    )
     worker_runtime_env: dict[str, Any] | None = field(
         PlainMapping(), default=None, doc="{env_vars: variables of the workers}."
     )
@@ -102,7 +126,6 @@ class RunConfig(Model):
     @classmethod
     def _unknown(cls, name: Any, value: Any, path: Path, report: Report) -> None:
         reasons = {
-            "checkpoint_config": "all checkpoints are kept: Result.get_best_checkpoint(metric, mode) finds one",
             "storage_filesystem": "storage_path is a folder that the nodes see",
             "callbacks": "the run's events and logs say how it goes: see fit().run",
         }
@@ -182,13 +205,16 @@ class TorchTrainer:
         if given.failure_config is not None:
             counts = (given.failure_config.max_failures, given.failure_config.max_preemption_failures)
             failures, preemptions = (_FOR_EVER if count < 0 else count for count in counts)
-            fields.update(max_restarts=failures, max_preemptions=preemptions)
+            # Ray counts failures alone, whatever progress there was between them.
+            fields.update(max_restarts=failures, max_preemptions=preemptions, max_no_progress=0)
         variables = dict((given.worker_runtime_env or {}).get("env_vars") or {})
         if given.storage_path is not None:
             import os
 
             parts = [os.path.abspath(os.path.expanduser(given.storage_path)), given.name or ""]
             variables["JOBSDK_STORAGE_PATH"] = os.path.join(*filter(None, parts))
+        if given.checkpoint_config is not None:
+            variables.update(given.checkpoint_config.variables())
         variables.update(self._options.get("environment_variables") or {})
         return {**fields, "environment_variables": variables}
 

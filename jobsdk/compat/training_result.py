@@ -78,12 +78,16 @@ class Result:
 def of(run: Run) -> Result:
     """The result of a training that has completed."""
     lines = _lines(run)
-    reports = [line["metrics"] for line in lines if line["rank"] == 0]
+    # A checkpoint that was written beside the training has a line of its own, without metrics.
+    reports = [line["metrics"] for line in lines if line["rank"] == 0 and (line["metrics"] or not line["checkpoint"])]
     checkpoints: dict[str, Metrics] = {}
+    steps: dict[tuple[int, int], Metrics] = {}
     for line in lines:
+        metrics = steps.setdefault((line["rank"], line["step"]), {})
+        metrics.update(line["metrics"])
         if line.get("checkpoint"):
             known = checkpoints.pop(line["checkpoint"], {})
-            checkpoints[line["checkpoint"]] = line["metrics"] if line["rank"] == 0 or not known else known
+            checkpoints[line["checkpoint"]] = metrics if line["rank"] == 0 or not known else known
     return Result(run, *_found(run, checkpoints, reports), run.result())
 
 

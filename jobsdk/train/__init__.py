@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .errors import TrainError
     from .process_group import barrier, destroy_process_group, init_process_group
     from .reporting import get_metrics, report
+    from .saving import Checkpoints
 
 _MODULES = {
     "checkpoints": ["Checkpoint", "get_checkpoint"],
@@ -25,13 +26,15 @@ _MODULES = {
     "errors": ["TrainError"],
     "process_group": ["barrier", "destroy_process_group", "init_process_group"],
     "reporting": ["get_metrics", "report"],
+    "saving": ["Checkpoints"],
 }
 #: Names of `ray.train` that only submitting needs; they are there where jobsdk is installed.
-_OF_JOBSDK = ("FailureConfig", "Result", "RunConfig", "ScalingConfig", "TrainingFailedError")
+_OF_JOBSDK = ("CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig", "TrainingFailedError")
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Checkpoint",
+    "Checkpoints",
     "Context",
     "TrainError",
     "barrier",

@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from contextlib import contextmanager
-from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from .context import Context, get_context
+from . import storage
+from .context import Context, get_context, is_url
 from .errors import TrainError
 
-_METADATA = ".metadata.json"
-_FOLDER, _PARTS = "checkpoints", ".parts"
+_FOLDER = "checkpoints"
+#: Variable with a Retention, as JSON.
+RETENTION = "JOBSDK_KEEP_CHECKPOINTS"
 
 Path = Union[str, "os.PathLike[str]"]
-
-_kept: Dict[str, int] = {}  # folder of checkpoints -> how many this process has kept there
 
 
 class Checkpoint:
     """A folder with what a training needs to go on, by Ray Train's names. `path` is where it lies."""
 
     def __init__(self, path: Path) -> None:
-        self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        text = os.fspath(path)
+        self.path = text if is_url(text) else os.path.abspath(os.path.expanduser(text))
 
     def __repr__(self) -> str:
         return "Checkpoint(path=%s)" % self.path
@@ -57,7 +59,7 @@ class Checkpoint:
     def get_metadata(self) -> Dict[str, Any]:
         """What `set_metadata` has kept with it; empty without."""
         try:
-            with open(os.path.join(self.path, _METADATA), encoding="utf-8") as file:
+            with open(os.path.join(self.path, storage.METADATA), encoding="utf-8") as file:
                 found: Dict[str, Any] = json.load(file)
         except FileNotFoundError:
             return {}
@@ -65,7 +67,7 @@ class Checkpoint:
 
     def set_metadata(self, metadata: Dict[str, Any]) -> None:
         """Keep a small mapping, of what JSON can hold, with it."""
-        _write_json(os.path.join(self.path, _METADATA), metadata)
+        storage.write_json(os.path.join(self.path, storage.METADATA), metadata)
 
     def update_metadata(self, metadata: Dict[str, Any]) -> None:
         self.set_metadata({**self.get_metadata(), **metadata})
@@ -75,33 +77,119 @@ def get_checkpoint() -> Optional[Checkpoint]:
     """The newest whole checkpoint of this job, from before its last restart; None where there is none.
 
     Those that were reported since count for a process once it has reported one itself, so that all processes of a start
-    begin with the same. A process finds what its own node sees.
+    begin with the same. A process finds what its own node sees. Files are compared with the checksums of when they were
+    written: a damaged checkpoint is named on stderr, and the one before it is taken.
     """
-    found = newest(get_context())
-    return found.checkpoint if found else None
+    found = newest_sound(get_context())
+    return Checkpoint(found[1]) if found else None
 
 
 class Kept(NamedTuple):
-    """A checkpoint that is kept; `step` as it was reported."""
+    """A checkpoint that is kept: in the storage as `name`, with the `step` that was reported."""
 
-    checkpoint: Checkpoint
+    name: str
+    order: int
     step: int
+    world: int
+    job: str
+    restart: int
+    notes: storage.Notes
+
+    def metric(self, name: str) -> Optional[float]:
+        """The value of a metric that was reported with it, by any rank."""
+        values = (note.get("metrics", {}).get(name) for _, note in sorted(self.notes.items()))
+        return next((value for value in values if isinstance(value, (int, float))), None)
+
+
+class Retention(NamedTuple):
+    """Which checkpoints stay: so many of the `newest` (None: all), and so many with the `best` values of a metric."""
+
+    newest: Optional[int] = None
+    best: int = 0
+    metric: Optional[str] = None
+    mode: str = "min"
+
+
+class _State:
+    """What this process knows of the checkpoints in a storage."""
+
+    def __init__(self, place: str) -> None:
+        self.storage = storage.of(place)
+        self.count: Optional[int] = None  # how many it has kept, after those of earlier starts
+        self.retention = _retention_of(os.environ.get(RETENTION))
+        self.sound: Dict[str, str] = {}  # the folder of each checkpoint that was verified, empty if it is damaged
+
+
+_states: Dict[str, _State] = {}
+
+
+def state_of(here: Context) -> _State:
+    place = "%s/%s" % (here.storage, _FOLDER)
+    if place not in _states:
+        _states[place] = _State(place)
+    return _states[place]
+
+
+def _retention_of(text: Optional[str]) -> Retention:
+    return Retention(**json.loads(text)) if text else Retention()
 
 
 def newest(here: Context) -> Optional[Kept]:
-    """The newest whole one that counts for this process."""
-    job, complete = _job(here), None  # type: str, Optional[_Parts]
-    for parts in _all(here):
-        if parts.job != job or (parts.restart >= here.restart_count and _folder(here) not in _kept):
+    """The newest whole one that counts for this process, and is not known to be damaged."""
+    sound = state_of(here).sound
+    return next((one for one in reversed(_wholes(here)) if sound.get(one.name) != ""), None)
+
+
+def newest_sound(here: Context) -> Optional[Tuple[Kept, str]]:
+    """The newest of them whose files are as they were written, and the folder in which they are."""
+    state, passed = state_of(here), []
+    for one in reversed(_wholes(here)):
+        if one.name not in state.sound:
+            folder = state.storage.fetch(one.name, one.notes)
+            wrong = storage.damage(folder, one.notes)
+            if wrong:
+                passed.append("%s is damaged: %s" % (one.name, wrong))
+            state.sound[one.name] = "" if wrong else folder
+        if state.sound[one.name]:
+            if passed:
+                _warn("%s. Going back to %s" % ("; ".join(passed), one.name))
+            return one, state.sound[one.name]
+    if passed:
+        _warn("%s. There is no earlier one" % "; ".join(passed))
+    return None
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write("get_checkpoint(): %s\n" % text)
+
+
+def _wholes(here: Context) -> List[Kept]:
+    """The whole checkpoints that count for this process, the oldest first."""
+    job, found = _job(here), []  # type: str, List[Kept]
+    started = state_of(here).count is not None
+    for one in _all(here):
+        if one.job != job or (one.restart >= here.restart_count and not started):
             continue
-        if complete is None or parts.world != complete.world or parts.ranks >= complete.ranks:
-            complete = parts
-    if complete is None:
-        return None
-    return Kept(Checkpoint(os.path.join(_folder(here), complete.name)), complete.step)
+        if not found or one.world != found[-1].world or len(one.notes) >= len(found[-1].notes):
+            found.append(one)
+    return found
 
 
-def keep(source: Any, here: Context, step: int, name: Optional[str] = None) -> Checkpoint:
+def next_name(here: Context, name: Optional[str] = None) -> Tuple[str, int]:
+    """What the next checkpoint of this process is called, and its number. Raises TrainError for a bad `name`."""
+    if name is not None and (not re.fullmatch(r"\w[\w.=+-]*", name)):
+        raise TrainError("checkpoint_dir_name must be one name of letters, digits, -, _, =, not %r" % name)
+    state = state_of(here)
+    if state.count is None:  # after those of earlier starts
+        start = _job(here), here.restart_count
+        earlier = [one.order for one in _all(here) if (one.job, one.restart) != start]
+        state.count = max(earlier, default=-1) + 1
+    return name or "checkpoint_%06d" % state.count, state.count
+
+
+def keep(
+    source: Any, here: Context, step: int, name: Optional[str] = None, metrics: Optional[Mapping[str, Any]] = None
+) -> Checkpoint:
     """Copy a checkpoint (ours, Ray's, or a folder's path) to the run's, where that of other ranks joins it. It is there
     as a whole or not at all. Raises TrainError, OSError."""
     given = getattr(source, "path", source)
@@ -110,64 +198,56 @@ def keep(source: Any, here: Context, step: int, name: Optional[str] = None) -> C
         what = path if path is not None else "of type %s" % type(source).__name__
         fix = "write it into a folder, and report(..., Checkpoint.from_directory(FOLDER))"
         raise TrainError("the checkpoint %s is no folder. Fix: %s" % (what, fix))
-    if name is not None and (not re.fullmatch(r"\w[\w.=+-]*", name)):
-        raise TrainError("checkpoint_dir_name must be one name of letters, digits, -, _, =, not %r" % name)
-    folder = _folder(here)
-    if folder not in _kept:  # after those of earlier starts
-        start = _job(here), here.restart_count
-        earlier = [parts.order for parts in _all(here) if (parts.job, parts.restart) != start]
-        _kept[folder] = max(earlier, default=-1) + 1
-    index = _kept[folder]
-    name = name or "checkpoint_%06d" % index
-    target = os.path.join(folder, name)
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        fix = "name a folder that the ranks can write: storage_path, or JOBSDK_STORAGE_PATH"
-        raise TrainError("no checkpoint can be kept in %s: %s. Fix: %s" % (folder, error.strerror, fix)) from error
-    if path != target:
-        import shutil
-
-        partly = os.path.join(folder, ".partly-%d-%d" % (here.rank, os.getpid()))
-        shutil.rmtree(partly, ignore_errors=True)  # a container's processes have the same numbers at each start
-        try:
-            _copy(path, partly)
-            _put(partly, target)
-        finally:
-            shutil.rmtree(partly, ignore_errors=True)
-    part = {"order": index, "step": step, "world": here.world_size, "job": _job(here), "restart": here.restart_count}
-    os.makedirs(os.path.join(folder, _PARTS, name), exist_ok=True)
-    _write_json(os.path.join(folder, _PARTS, name, "rank-%d.json" % here.rank), part)
-    _kept[folder] = index + 1
-    return Checkpoint(target)
+    name, order = next_name(here, name)
+    kept = state_of(here).storage
+    if path == kept.path(name):
+        found = storage.sums(path)
+    else:
+        with kept.staging(here.rank) as staged:
+            _copy(path, staged)
+            found = storage.sums(staged)
+            kept.put(staged, name)
+    return note(here, name, order, step, found, metrics or {})
 
 
-class _Parts(NamedTuple):
-    """What is known of one: the ranks that have put their part in."""
+def note(
+    here: Context, name: str, order: int, step: int, found: storage.Sums, metrics: Mapping[str, Any]
+) -> Checkpoint:
+    """This rank's part of the checkpoint `name` is in its place: say so, and delete those that need not stay."""
+    state = state_of(here)
+    numbers = {key: value for key, value in metrics.items() if isinstance(value, (int, float))}
+    content: storage.Note = {
+        "order": order, "step": step, "world": here.world_size, "job": _job(here), "restart": here.restart_count,
+        "files": found, "metrics": numbers,
+    }  # fmt: skip
+    state.storage.note(name, here.rank, content)
+    state.count = order + 1
+    if state.retention.newest is not None:
+        _tidy(here, state.retention)
+    return Checkpoint(state.storage.path(name))
 
-    name: str
-    order: int
-    step: int
-    world: int
-    job: str
-    restart: int
-    ranks: FrozenSet[int]
+
+def _tidy(here: Context, retention: Retention) -> None:
+    assert retention.newest is not None
+    wholes = _wholes(here)
+    if len(wholes) < retention.newest:
+        return
+    values = [(one.metric(retention.metric or ""), one.name) for one in wholes]
+    ranked = sorted((one for one in values if one[0] is not None), reverse=retention.mode == "max")
+    staying = {one.name for one in wholes[-retention.newest :]} | {name for _, name in ranked[: retention.best]}
+    oldest = wholes[-retention.newest].order  # a newer one may still become whole
+    for one in _all(here):
+        if one.job == _job(here) and one.order < oldest and one.name not in staying:
+            state_of(here).storage.remove(one.name)
 
 
-def _all(here: Context) -> List[_Parts]:
-    """All checkpoints, the oldest first."""
-    folder = os.path.join(_folder(here), _PARTS)
+def _all(here: Context) -> List[Kept]:
+    """All checkpoints, whole or not, the oldest first."""
     found = []
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        parts = {}
-        for file_name in os.listdir(os.path.join(folder, name)):
-            of_rank = re.fullmatch(r"rank-(\d+)\.json", file_name)
-            if of_rank:
-                with open(os.path.join(folder, name, file_name), encoding="utf-8") as file:
-                    parts[int(of_rank[1])] = json.load(file)
-        if parts and os.path.isdir(os.path.join(_folder(here), name)):
-            found.append(_Parts(name, ranks=frozenset(parts), **parts[min(parts)]))
-    return sorted(found, key=lambda parts: (parts.order, parts.name))
+    for name, notes in state_of(here).storage.notes().items():
+        first = notes[min(notes)]
+        found.append(Kept(name, first["order"], first["step"], first["world"], first["job"], first["restart"], notes))
+    return sorted(found, key=lambda one: (one.order, one.name))
 
 
 def _job(here: Context) -> str:
@@ -190,24 +270,6 @@ def _own_start() -> str:
         return str(os.getpid())
 
 
-def _folder(here: Context) -> str:
-    return os.path.join(here.storage, _FOLDER)
-
-
-def _put(source: str, target: str) -> None:
-    """Give a folder its place; where another rank's is there already, put its files to those."""
-    try:
-        os.rename(source, target)
-    except OSError:
-        if not os.path.isdir(target):
-            raise
-        for folder, _, names in os.walk(source):
-            there = os.path.join(target, os.path.relpath(folder, source))
-            os.makedirs(there, exist_ok=True)
-            for name in names:
-                os.replace(os.path.join(folder, name), os.path.join(there, name))
-
-
 def _copy(source: str, target: str) -> None:
     """Copy what is in a folder into another, which may be there."""
     import shutil
@@ -219,10 +281,3 @@ def _copy(source: str, target: str) -> None:
             _copy(path, os.path.join(target, name))
         else:
             shutil.copy2(path, os.path.join(target, name))
-
-
-def _write_json(path: str, content: Any) -> None:
-    temporary = "%s.%d.tmp" % (path, os.getpid())
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(content, file)
-    os.replace(temporary, path)

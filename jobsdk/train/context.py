@@ -8,6 +8,11 @@ from typing import Mapping, NamedTuple, Optional
 from . import place
 
 
+def is_url(place: str) -> bool:
+    """Whether `place` is an address such as s3://bucket/prefix, and no folder."""
+    return place.partition("://")[0].replace("+", "").isalnum() and "://" in place
+
+
 class Storage(NamedTuple):
     """Where a run keeps what it reports, by Ray's names: a folder, and the run's own within it."""
 
@@ -106,7 +111,7 @@ def of(environment: Mapping[str, str], ray: Optional[place.OfRay] = None) -> Con
         ray.experiment if ray else experiment or None,
         run_dir,
         outputs,
-        os.path.abspath(storage) if storage else outputs,
+        (storage if is_url(storage) else os.path.abspath(storage)) if storage else outputs,
         found.launcher,
     )
 

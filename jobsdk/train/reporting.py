@@ -51,29 +51,44 @@ def report(
     Raises TrainError for what is none of this, OSError where a checkpoint cannot be kept. Where the metrics cannot be
     written a warning appears once, and the training goes on.
     """
+    here = get_context()
+    values, step = begin(metrics, step, here)
+    kept = None
+    if checkpoint is not None:
+        from . import checkpoints
+
+        kept = checkpoints.keep(checkpoint, here, step, checkpoint_dir_name, values).path
+    end(here, values, step, kept)
+
+
+def begin(metrics: Mapping[str, Any], step: Optional[int], here: Context) -> Tuple[Dict[str, Any], int]:
+    """The plain values of `metrics`, and the step that they are of. Raises TrainError."""
     global _state
     if _state.pid != os.getpid():  # a forked process reports for itself
         _state = _State()
     if not isinstance(metrics, Mapping):
         fix = "report({'loss': loss})"
         raise TrainError("report() takes a mapping of names to values, not %s. Fix: %s" % (type(metrics).__name__, fix))
-    here = get_context()
     values = dict(_flat(metrics, ""))
     if step is None:
         step = _state.next_step if _state.next_step is not None else _first_step(here)
     elif isinstance(step, bool) or not hasattr(step, "__index__"):
         raise TrainError("report(step=...) must be a whole number, not %r" % (step,))
-    step = int(step)
-    kept = None
-    if checkpoint is not None:
-        from . import checkpoints
+    return values, int(step)
 
-        kept = checkpoints.keep(checkpoint, here, step, checkpoint_dir_name).path
+
+def end(here: Context, values: Mapping[str, Any], step: int, kept: Optional[str] = None) -> None:
+    """Write a report; `kept` is where its checkpoint is."""
     _state.next_step = step + 1
     _state.metrics.update(values)
     if _state.path is None:
         _state.path = _place(here)
     _write(_state.path, {"t": time.time(), "rank": here.rank, "step": step, "metrics": values, "checkpoint": kept})
+
+
+def note_checkpoint(here: Context, step: int, kept: str) -> None:
+    """Write that the checkpoint of an earlier report is there, from another thread."""
+    _write(_state.path or "", {"t": time.time(), "rank": here.rank, "step": step, "metrics": {}, "checkpoint": kept})
 
 
 def get_metrics() -> Dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from jobsdk import (
+    CheckpointConfig,
     FailureConfig,
     JobsdkError,
     MLClient,
@@ -201,6 +202,31 @@ def test_the_example(tmp_path: Path) -> None:
     assert (Path(path) / "model.pt").is_file()
 
 
+@TORCH
+def test_only_the_best_checkpoints_stay() -> None:
+    def train() -> None:
+        import tempfile
+
+        from jobsdk.train import Checkpoints, report
+
+        for loss in (3.0, 1.0, 2.0):
+            with tempfile.TemporaryDirectory() as folder:
+                open(f"{folder}/model", "w").close()
+                report({"loss": loss}, checkpoint=folder)
+        with Checkpoints() as checkpoints:
+            checkpoints.save({"step": 3}, {"loss": 4.0})
+
+    kept = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min")
+    result = TorchTrainer(train, run_config=RunConfig(checkpoint_config=kept)).fit()
+    assert [metrics["loss"] for _, metrics in result.best_checkpoints] == [1.0, 2.0, 4.0]
+    files = [os.listdir(checkpoint.path) for checkpoint, _ in result.best_checkpoints]
+    assert files == [["model"], ["model"], ["rank-00000.pt"]]
+    assert result.metrics == {"loss": 4.0}
+    assert RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=3)).checkpoint_config.variables() == {
+        "JOBSDK_KEEP_CHECKPOINTS": '{"newest": 3, "mode": "max"}'
+    }
+
+
 # -- what is told at once ----------------------------------------------------------------------------------------------
 
 
@@ -223,7 +249,8 @@ def nothing() -> None:
         ({"scaling_config": {"num_workers": -1}}, "scaling_config.num_workers"),
         ({"scaling_config": 2}, "scaling_config"),
         ({"torch_config": {"init_method": "file"}}, "torch_config.init_method"),
-        ({"run_config": {"checkpoint_config": {}}}, "get_best_checkpoint"),
+        ({"run_config": {"checkpoint_config": {"num_to_keep": 0}}}, "num_to_keep"),
+        ({"run_config": {"checkpoint_config": {"checkpoint_score_order": "least"}}}, "checkpoint_score_order"),
         ({"run_config": {"storage_path": "s3://bucket/x"}}, "run_config.storage_path: must be a folder, and s3://"),
         ({"run_config": {"storage_path": "/x", "name": "a/../../b"}}, "run_config.name: leads out of storage_path"),
         ({"run_config": {"nam": "x"}}, "did you mean 'name'"),

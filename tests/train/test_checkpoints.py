@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobsdk.train import Checkpoint, TrainError, checkpoints, get_checkpoint, report, reporting
+from jobsdk.train import Checkpoint, TrainError, checkpoints, get_checkpoint, get_context, report, reporting
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has just begun."""
     monkeypatch.setattr(reporting, "_state", reporting._State())
-    monkeypatch.setattr(checkpoints, "_kept", {})
+    monkeypatch.setattr(checkpoints, "_states", {})
 
 
 @pytest.fixture
@@ -99,6 +100,77 @@ def test_after_a_restart_only_a_whole_one_counts_and_numbers_go_on(be: Any, tmp_
     assert content(get_checkpoint()) == {"shard-0": "c", "shard-1": "c"}
 
 
+def test_a_damaged_one_is_named_and_the_one_before_is_taken(
+    be: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be(0, world=1)
+    for number in range(4):
+        report({}, folder(tmp_path, model=f"good {number}", other="x"), step=number)
+    kept = tmp_path / "run/outputs/default/checkpoints"
+    (kept / "checkpoint_000003/model").write_text("evil 3")
+    (kept / "checkpoint_000002/model").write_text("short")
+    be(0, restart=1, world=1)
+    assert name_of(get_checkpoint()) == "checkpoint_000001"
+    said = capsys.readouterr().err
+    assert "checkpoint_000003 is damaged: the content of model has changed; checkpoint_000002 is damaged: " in said
+    assert said.endswith("model has 5 bytes, and had 6. Going back to checkpoint_000001\n")
+    report({})
+    assert reporting._state.next_step == 3
+    (kept / "checkpoint_000001/model").unlink()
+    (kept / "checkpoint_000000").rename(kept / "away")
+    be(0, restart=2, world=1)
+    assert get_checkpoint() is None
+    assert "model: No such file or directory. There is no earlier one\n" in capsys.readouterr().err
+
+
+def test_metadata_may_change(be: Any, tmp_path: Path) -> None:
+    be(0, world=1)
+    report({}, folder(tmp_path, model="x"))
+    found = get_checkpoint()
+    assert found is not None
+    found.set_metadata({"epoch": 3})
+    be(0, restart=1, world=1)
+    found = get_checkpoint()
+    assert found is not None
+    assert found.get_metadata() == {"epoch": 3}
+
+
+def test_those_of_earlier_versions_have_no_checksums(be: Any, tmp_path: Path) -> None:
+    be(0, world=1)
+    report({}, folder(tmp_path, model="x"))
+    (note,) = tmp_path.glob("run/outputs/default/checkpoints/.parts/*/rank-0.json")
+    old = {key: value for key, value in json.loads(note.read_text()).items() if key not in ("files", "metrics")}
+    note.write_text(json.dumps(old))
+    be(0, restart=1, world=1)
+    assert content(get_checkpoint()) == {"model": "x"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "staying"),
+    [
+        ({"newest": 2}, [4, 5]), ({"newest": 1}, [5]), ({"newest": 9}, [0, 1, 2, 3, 4, 5]), ({}, [0, 1, 2, 3, 4, 5]),
+        ({"newest": 2, "best": 1, "metric": "loss"}, [1, 4, 5]),
+        ({"newest": 2, "best": 1, "metric": "loss", "mode": "max"}, [3, 4, 5]),
+        ({"newest": 1, "best": 2, "metric": "loss"}, [1, 5]),
+        ({"newest": 1, "best": 3, "metric": "loss"}, [1, 4, 5]),
+        ({"newest": 1, "best": 1, "metric": "nothing reported"}, [5]),
+    ],
+)  # fmt: skip
+def test_the_newest_and_the_best_stay(
+    rule: dict[str, Any], staying: list[int], be: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(checkpoints.RETENTION, json.dumps(rule))
+    for number, loss in enumerate((5, 1, 4, 9, 3, 2)):
+        for rank in (0, 1):  # both parts of one before those of the next; after each second one the job restarts
+            be(rank, restart=number // 2)
+            checkpoints.state_of(get_context()).count = number
+            report({"loss": loss} if rank == 0 else {}, folder(tmp_path, **{f"part-{rank}": str(number)}))
+    kept = tmp_path / "run/outputs/default/checkpoints"
+    names = [f"checkpoint_{number:06}" for number in staying]
+    assert sorted(path.name for path in kept.iterdir()) == [".parts", *names]
+    assert sorted(os.listdir(kept / ".parts")) == names
+
+
 def test_a_rank_that_comes_late_begins_as_the_others_have(be: Any, tmp_path: Path) -> None:
     be(0)
     report({}, folder(tmp_path, model="x"))
@@ -161,7 +233,7 @@ def test_torchrun_starts_its_processes_again(tmp_path: Path, monkeypatch: pytest
 def test_a_copy_that_fails_leaves_nothing(be: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     be(0)
     made = folder(tmp_path, model="x")
-    monkeypatch.setattr(checkpoints, "_put", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    monkeypatch.setattr("jobsdk.train.storage.Folder.put", lambda *_: (_ for _ in ()).throw(OSError("no space")))
     with pytest.raises(OSError, match="no space"):
         report({}, made)
     assert list((tmp_path / "run/outputs/default/checkpoints").iterdir()) == []

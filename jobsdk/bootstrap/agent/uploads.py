@@ -81,8 +81,8 @@ class NodeUploads:
         for name in self._names:
             top = paths.output_path(self._plan, name, self._run_dir)
             for parts in [path for pattern in _PARTS for path in glob.glob("%s/%s" % (glob.escape(top), pattern))]:
-                there = {"rank-%d.json" % rank for rank in ranks} <= set(os.listdir(parts))
-                if there and parts not in self._seen:
+                there = {"%s/rank-%d.json" % (parts, rank) for rank in ranks}
+                if all(map(os.path.exists, there)) and parts not in self._seen:
                     self._seen.add(parts)
                     self._waiting.append({"type": "uploaded", "name": name, "checkpoint": os.path.relpath(parts, top)})
         self._next()

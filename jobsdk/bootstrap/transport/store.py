@@ -170,9 +170,14 @@ def _upload(request: Request, progress: Progress) -> Moved:
 
     def put(name: str) -> None:
         source, target = (os.path.join(path, name), "%s/%s" % (place, name)) if name else (path, place)
-        _tried(lambda: _put(system, source, target))
+        try:
+            _tried(lambda: _put(system, source, target))
+            progress.add(os.path.getsize(source))
+        except FileNotFoundError:
+            if not os.path.exists(source):
+                return  # a checkpoint that need not stay
+            raise
         known[name] = facts[name] or []
-        progress.add(os.path.getsize(source))
 
     last = [name for name in new if _PARTS in name.split("/")]
     try:

@@ -117,6 +117,24 @@ def test_what_tells_that_a_checkpoint_is_whole_comes_last(
     assert not (tmp_path / "store/.jobsdk-upload.json").exists()
 
 
+def test_a_checkpoint_that_is_deleted_meanwhile_is_passed_over(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.implementations.local import LocalFileSystem
+
+    put_file = LocalFileSystem.put_file
+
+    def late(self: LocalFileSystem, path: str, place: str) -> None:
+        if path.endswith("b.txt"):
+            os.unlink(path)
+        put_file(self, path, place)
+
+    monkeypatch.setattr(LocalFileSystem, "put_file", late)
+    upload(request(source, tmp_path))
+    mark = json.loads((tmp_path / "store/.jobsdk-upload.json").read_text())
+    assert mark["files"] == {"a.txt": 5}
+
+
 def test_an_object_of_another_size_is_uploaded_again_and_then_an_error(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
