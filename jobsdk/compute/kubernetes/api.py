@@ -41,6 +41,7 @@ _CLIENTS = 16  # that share the connections of what is followed
 _RETRIES = 3  # of a request that a busy server puts off
 _RETRY_S = 60.0  # seconds that a server may ask to wait at most
 _PAGE = 500  # objects in one answer
+_AUTHORIZATION = "authorization.k8s.io/v1"
 _STRICT = {"fieldValidation": "Strict"}  # unless asked so, the server drops fields that it does not know
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # in a pod
 
@@ -158,17 +159,24 @@ class Api:
                 return found, page.get("metadata", {}).get("resourceVersion")
             parameters["continue"] = more
 
-    def may(self, verb: str, resource: str, group: str = "", subresource: str = "") -> bool:
-        """Whether this user may do that in the namespace."""
-        attributes = {"namespace": self.place.namespace, "verb": verb, "group": group, "resource": resource}
+    def may(self, verb: str, resource: str, group: str = "", subresource: str = "", *, account: str = "") -> bool:
+        """Whether this user may do that in the namespace, or else one of its ServiceAccounts.
+
+        Raises Refused if this user may not ask that about the account.
+        """
+        namespace = self.place.namespace
+        attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
         if subresource:
             attributes["subresource"] = subresource
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        answer = self._json("POST", "apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        review: Object = {"apiVersion": _AUTHORIZATION, "kind": "SelfSubjectAccessReview"}
+        spec: Object = {"resourceAttributes": attributes}
+        path = f"apis/{_AUTHORIZATION}/selfsubjectaccessreviews"
+        if account:
+            review |= {"kind": "LocalSubjectAccessReview", "metadata": {"namespace": namespace}}
+            groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+            spec |= {"user": account_user(namespace, account), "groups": groups}
+            path = f"apis/{_AUTHORIZATION}/namespaces/{namespace}/localsubjectaccessreviews"
+        answer = self._json("POST", path, {**review, "spec": spec})
         return bool(answer.get("status", {}).get("allowed"))
 
     def has_namespace(self) -> bool:
@@ -288,6 +296,11 @@ class Api:
 
 class Gone(Refused):
     """There is no such object."""
+
+
+def account_user(namespace: str, account: str) -> str:
+    """The name of a ServiceAccount as a user."""
+    return f"system:serviceaccount:{namespace}:{account}"
 
 
 def _base(version: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from jobsdk.compute.base import Check
 from jobsdk.compute.kubernetes import admission, objects
-from jobsdk.compute.kubernetes.api import Api, Object, connect
+from jobsdk.compute.kubernetes.api import Api, Object, Refused, account_user, connect
 from jobsdk.compute.kubernetes.lost import RIGHT
 from jobsdk.errors import ComputeError
 from jobsdk.job.command import command
@@ -27,6 +27,8 @@ _RIGHTS = (
     ("list", "pods", "", ""),
     ("get", "pods", "", "log"),
 )
+#: (verb, subresource of pods): what node 0's ServiceAccount needs to replace lost machines, in lost_pods.py.
+_ACCOUNT_RIGHTS = (("get", ""), ("patch", "status"))
 
 
 def run(settings: Mapping[str, Any]) -> list[Check]:
@@ -52,6 +54,7 @@ def run(settings: Mapping[str, Any]) -> list[Check]:
         _admission(api, compiled),
         _following(api, settings),
         _replacing(api),
+        *_replacing_from_node_0(api, compiled),
     ]
 
 
@@ -105,3 +108,29 @@ def _replacing(api: Api) -> Check:
     if api.may("patch", "pods", "", "status"):
         return Check("lost machines", True, "pods of lost machines are replaced")
     return Check("lost machines", True, f"without the right to {RIGHT} their pods wait until the cluster gives them up")
+
+
+def _replacing_from_node_0(api: Api, compiled: Sequence[Object]) -> list[Check]:
+    """Whether node 0 can do the same with its pod's token while no client follows; nothing without a token."""
+    pod = objects.pod_template(compiled[-1])["spec"]
+    if not pod.get("automountServiceAccountToken"):
+        return []
+    namespace, account = api.place.namespace, pod.get("serviceAccountName", "default")
+    what = f"lost machines, by node 0 as ServiceAccount {account}"
+    user = f"--as={account_user(namespace, account)} -n {namespace}"
+    missing = []
+    try:
+        for verb, sub in _ACCOUNT_RIGHTS:
+            if not api.may(verb, "pods", "", sub, account=account):
+                missing.append(f"{verb} pods{'/' + sub if sub else ''}")
+    except ComputeError as error:
+        if not isinstance(error, Refused) or error.code != 403:
+            return [Check.failed(what, error)]
+        flags = [f"{verb} pods{' --subresource=' + sub if sub else ''}" for verb, sub in _ACCOUNT_RIGHTS]
+        commands = " && ".join(f"kubectl auth can-i {one} {user}" for one in flags)
+        found = "not checked without the right to create localsubjectaccessreviews.authorization.k8s.io"
+        return [Check(what, True, f"{found}. An administrator can run: {commands}")]
+    if missing:
+        found = f"without the right to {' and '.join(missing)} a lost machine is not replaced while no client follows"
+        return [Check(what, True, found)]
+    return [Check(what, True, "pods of lost machines are replaced while no client follows")]

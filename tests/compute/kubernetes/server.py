@@ -200,6 +200,7 @@ class ApiServer:
         self.reviews: list[str] = []  # what was asked about rights, as JSON
         self.forbidden: set[str] = set()  # "verb resource"
         self.allowed: set[str] | None = None  # "verb resource"; None: all
+        self.of_accounts: dict[str, set[str]] = {}  # "verb resource" by the user's name of a ServiceAccount
         self.refused: list[str] = []  # "verb resource", as they were asked for
         self.missing: set[str] = set()  # namespaces
         self.admission: dict[str, Any] | None = None  # the recorded answer to each pod that is created
@@ -289,6 +290,8 @@ class ApiServer:
             self.reviews.append(json.dumps(asked))
             resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
             return {"status": {"allowed": f"{asked['verb']} {resource}" not in self.forbidden}}
+        if url.path.endswith("/localsubjectaccessreviews"):
+            return self._review(url.path, json.loads(body))
         installed = {plural: kind for (group, plural), kind in INSTALLED.items() if url.path == f"/apis/{group}"}
         if installed:
             resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in installed.items()]
@@ -333,6 +336,23 @@ class ApiServer:
         if verb == "watch":
             return self._watch(kind, namespace, query)
         return self._list(kind, namespace, version, query)
+
+    def _review(self, path: str, review: Object) -> Object:
+        """Whether a ServiceAccount has a right, for who may ask that."""
+        spec = review["spec"]
+        asked, user = spec["resourceAttributes"], spec["user"]
+        namespace = user.split(":")[2]
+        assert review["apiVersion"] == "authorization.k8s.io/v1"
+        assert review["kind"] == "LocalSubjectAccessReview"
+        assert path == f"/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews"
+        assert review["metadata"]["namespace"] == asked["namespace"] == namespace
+        assert f"system:serviceaccounts:{namespace}" in spec["groups"]
+        right = "create localsubjectaccessreviews"
+        if right in self.forbidden or (self.allowed is not None and right not in self.allowed):
+            self.refused.append(right)
+            raise Failure(403, "Forbidden", f'User "tester" cannot {right.replace(" ", " resource ")}')
+        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        return {"status": {"allowed": f"{asked['verb']} {resource}" in self.of_accounts.get(user, ())}}
 
     def _list(self, kind: str, namespace: str, version: str, query: dict[str, str]) -> Object:
         with self.store.lock:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from jobsdk import compute as computes
 from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes import following, watches
 from jobsdk.compute.kubernetes.compute import KubernetesCompute
 from jobsdk.runs.logs import View
 from jobsdk.runs.refresh import Pace
 from tests.bootstrap.runs import wait_for
+from tests.compute.kubernetes.conftest import Configure
 from tests.compute.kubernetes.pods import Pods, objects
 from tests.compute.kubernetes.server import ApiServer
 
@@ -84,3 +86,49 @@ def test_a_waiting_run_is_canceled_with_the_role(submit: Callable[..., Run], ser
     server.allowed = role()
     assert submit().cancel().status == "Canceled"
     assert server.refused == []
+
+
+# -- the rights of node 0's ServiceAccount --------------------------------------------------------------------------
+
+WHAT = "lost machines, by node 0 as ServiceAccount trainer"
+USER = "system:serviceaccount:jobs:trainer"
+
+
+def checked() -> tuple[str, bool, str]:
+    """What `jobsdk compute check` says last."""
+    *_, check = computes.resolve("cluster").check()
+    return check.what, check.is_well, check.found
+
+
+def test_check_asks_for_the_rights_of_node_0_s_account(server: ApiServer, configure: Configure) -> None:
+    configure(server, service_account="trainer", service_account_token=True)
+    server.of_accounts[USER] = {"get pods", "patch pods/status"}
+    assert checked() == (WHAT, True, "pods of lost machines are replaced while no client follows")
+    server.of_accounts[USER] = {"get pods"}
+    without = "without the right to patch pods/status a lost machine is not replaced while no client follows"
+    assert checked() == (WHAT, True, without)
+    server.of_accounts.clear()
+    assert checked()[2].startswith("without the right to get pods and patch pods/status a lost")
+
+
+def test_check_names_the_account_that_pods_have_unless_it_is_set(server: ApiServer, configure: Configure) -> None:
+    configure(server, service_account_token=True)
+    server.of_accounts["system:serviceaccount:jobs:default"] = {"get pods", "patch pods/status"}
+    assert checked()[:2] == (WHAT.replace("trainer", "default"), True)
+    assert checked()[2] == "pods of lost machines are replaced while no client follows"
+
+
+def test_check_says_what_an_administrator_can_run_instead(server: ApiServer, configure: Configure) -> None:
+    configure(server, service_account="trainer", service_account_token=True)
+    server.forbidden.add("create localsubjectaccessreviews")
+    can_i, user = "kubectl auth can-i", f"--as={USER} -n jobs"
+    assert checked() == (
+        WHAT, True, "not checked without the right to create localsubjectaccessreviews.authorization.k8s.io. An "
+        f"administrator can run: {can_i} get pods {user} && {can_i} patch pods --subresource=status {user}",
+    )  # fmt: skip
+
+
+def test_an_account_whose_token_pods_do_not_get_is_not_asked_about(server: ApiServer, configure: Configure) -> None:
+    configure(server, service_account="trainer")
+    assert checked()[0] == "lost machines"
+    assert not any("localsubjectaccessreviews" in one for one in server.requests)
