@@ -111,7 +111,8 @@ def _event(by: str, facts: str, meaning: str) -> Event:
 #: Those of `events.jsonl`, in the order in which a run writes them.
 EVENTS: Mapping[str, Event] = {
     "submitted": _event("client", "by", "the run was made; `by` is the pid that made it"),
-    "queued": _event("compute", "message job nodes", "it waits for machines, and for what"),
+    "queued": _event("compute", "message job nodes refused", "it waits for machines, and for what; `refused`: the "
+                     "engine does not take it as it is"),
     "allocated": _event("compute", "node nodes host hosts pod job gpus", "it has machines: one by one, or all at once"),
     "supervisor_started": _event("compute", "pid start", "local: the process that runs all nodes"),
     "preparing": _event("bootstrap", "", "local: inputs are being linked and fetched"),

@@ -171,7 +171,8 @@ def unschedulable(cluster: Cluster, home: Path) -> Seen:
         server.kubeconfig(home / "kubeconfig")
         client = Client(home, "huge", "true", {})
         try:
-            _wait_for_job(server, "huge")
+            jobs = server.store.list
+            _wait_for(lambda: any(one["spec"].get("suspend") is False for one in jobs("Job", "jobs")), "no Job")
             client.event()
             for one in _recorded("huge-pods")["items"]:
                 server.store.create("jobs", one)
@@ -202,8 +203,8 @@ def without_dry_run(cluster: Cluster, home: Path) -> Seen:
         server.admission = _recorded("dryrun-forbidden")
         client = Client(home, "locked", "true", {})
         try:
-            _wait_for_job(server, "locked")
-            client.event()
+            _wait_for(lambda: any("/events" in one for one in server.requests), "the events were not read")
+            client.event()  # just after a look, which is the worst moment
             for event in _recorded("events-locked")["items"]:
                 mine = {**event["involvedObject"], "name": "locked", "namespace": "jobs"}
                 server.store.create("jobs", {**event, "involvedObject": mine})
@@ -238,10 +239,10 @@ def _recorded(name: str) -> Any:
     return json.loads((_RECORDINGS / f"{name}.json").read_text())
 
 
-def _wait_for_job(server: ApiServer, name: str) -> None:
+def _wait_for(condition: Callable[[], bool], otherwise: str) -> None:
     until = time.monotonic() + _PATIENCE_S
-    while not any(one["spec"].get("suspend") is False for one in server.store.list("Job", "jobs")):
-        assert time.monotonic() < until, f"the Job {name} was not created"
+    while not condition():
+        assert time.monotonic() < until, otherwise
         time.sleep(0.01)
 
 

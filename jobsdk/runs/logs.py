@@ -27,7 +27,7 @@ _CHUNK = 1 << 20  # bytes read from one file in one go
 _EAGER, _BUSY, _IDLE = 0.004, 0.02, 0.2
 _EAGER_FOR_S = 5.0  # seconds
 _SOON_S = 0.5  # seconds in which most jobs have ended after a failure
-_QUEUE_S = 3.0  # seconds that a run may wait for its nodes before that is said
+_QUEUE_S = 3.0  # seconds that a run may wait for its nodes before that is said, unless it was refused
 _STATUS_AFTER_S = 1.0  # seconds after which a run that is followed gets a line on its ranks
 _REDRAW_S = 0.1  # seconds between two pictures of a progress bar
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -358,8 +358,8 @@ class Follower:
             if event["event"] == "stopping" and event.get("message"):
                 self._cause = time.monotonic() + _SOON_S, event["message"]
             elif event["event"] == "queued" and event.get("message"):
-                since = self._waits[0] if self._waits else time.monotonic() + _QUEUE_S
-                self._waits = since, event["message"]
+                since = time.monotonic() + (0.0 if event.get("refused") else _QUEUE_S)
+                self._waits = min(since, self._waits[0]) if self._waits else since, event["message"]
             elif event["event"] in ("warning", "waiting") and not event.get("told"):
                 self._say(event["message"])
             elif event["event"] == "restart":

@@ -320,10 +320,24 @@ def test_following_says_why_a_run_waits_once_for_each_reason(run: RunFolder, mon
     assert said == ["queued: no nodes", "queued: others are first"]
 
 
+def test_a_refusal_is_said_at_once(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobsdk.runs.logs._QUEUE_S", 1e6)
+    said: list[str] = []
+    run.append_event("queued", message="no nodes")
+    thread = threading.Thread(target=Follower(run, io.BytesIO(), View(say=said.append)).follow)
+    thread.start()
+    run.append_event("queued", message="over the quota", refused=True)
+    wait_for(lambda: said)
+    run.append_event("queued", message="no nodes")
+    end(run)
+    thread.join(200)
+    assert said == ["queued: over the quota"]
+
+
 def test_a_wait_that_was_short_is_not_said(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobsdk.runs.logs._QUEUE_S", 0.0)
     said: list[str] = []
-    run.append_event("queued", message="no nodes")
+    run.append_event("queued", message="no nodes", refused=True)
     run.append_event("started")
     end(run)
     Follower(run, io.BytesIO(), View(say=said.append)).follow()

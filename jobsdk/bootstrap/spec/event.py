@@ -48,6 +48,8 @@ class Facts(_Classified, total=False):
     bytes: int
     #: the checkpoint within an output; None for the whole output
     checkpoint: Optional[str]
+    #: of `queued`: the engine does not take it as it is, so that waiting alone may not help
+    refused: bool
     #: nodes that are missing
     missing: Sequence[int]
     master_addr: str

@@ -80,14 +80,17 @@ def check(api: Api, objects: Sequence[Object]) -> bool:
     return True
 
 
-def waits(api: Api, names: Mapping[str, str]) -> Iterator[str]:
-    """Why objects (name -> kind) do not come up, by their latest warnings. Raises Refused without the right to read."""
+def waits(api: Api, names: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    """Why objects (name -> kind) do not come up, by their latest warnings, each with whether pods are refused.
+
+    Raises Refused without the right to read them.
+    """
     for name, kind in names.items():
         selector = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
         found = [one for one in api.list("Event", fieldSelector=selector) if one.get("reason") in _REASONS]
         latest = max(found, key=_moment, default=None)
         if latest is not None:
-            yield f"{latest['reason']}: {plain(latest.get('message') or '')}"
+            yield f"{latest['reason']}: {plain(latest.get('message') or '')}", latest["reason"] == "FailedCreate"
 
 
 def plain(words: str) -> str:

@@ -155,8 +155,8 @@ class Look:
         owner = self._name if self._kind == "Job" else f"{self._name}-node-0"
         names = {**({owner: "Job"} if len(pods) < wanted else {}), **dict.fromkeys(waiting[:_ASKED], "Pod")}
         try:
-            for words in admission.waits(self._api, names):
-                self._tell("queued", message=words)
+            for words, is_refused in admission.waits(self._api, names):
+                self._tell("queued", message=words, **({"refused": True} if is_refused else {}))
         except Refused:  # not everybody may read events
             self._state["no_events"] = True
 

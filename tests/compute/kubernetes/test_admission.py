@@ -102,6 +102,7 @@ def test_a_run_that_waits_says_what_refuses_its_pods(server: ApiServer, submit: 
     run.target.refresh(run.folder)
     (queued,) = [one for one in run.folder.events() if one["event"] == "queued"]
     assert queued["message"].startswith('FailedCreate: violates PodSecurity "restricted:latest": allowPrivilegeEsc')
+    assert queued["refused"] is True
     assert run.status == "Queued"
 
 
