@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jobsdk.compute.kubernetes import logs
 from jobsdk.compute.kubernetes.api import Api, Gone, Object
 from jobsdk.compute.kubernetes.logs import Log, split
 from jobsdk.compute.kubernetes.objects import CONTAINER, LABEL
@@ -28,6 +29,7 @@ from jobsdk.runs.refresh import Pace
 _SOON_S, _BUSY_S = 0.02, 0.2  # seconds in which lines are gathered: first ones, and while they keep coming
 _TURN_S = 30.0  # seconds between two looks at a log for which no file descriptor is left
 _AGAIN_S = 1.0  # seconds until a log that broke off is asked for again
+_LATE_S = 0.2  # seconds between two looks at a log whose last lines are late
 _SETTLED_S = 60.0  # seconds: an answer that has not begun by then is one of a rank that writes nothing
 _APART_S = 0.001  # seconds between two logs that begin to be followed
 _ENOUGH = 32 << 20  # bytes that wait to be written down
@@ -228,13 +230,16 @@ class _Work:
     async def _read(self, name: str, since: str | None, delay: float, is_live: bool) -> None:
         """Take a log in until its end: as it comes, or every now and then."""
         path = self._connection.api.path("Pod", name) + "/log"
-        pause = _AGAIN_S
+        pause, has_end = _AGAIN_S, False
+        over: float | None = None  # when its container was first seen to be over
         await asyncio.sleep(delay)
         while True:
             pod = self._pods.objects.get(name) or self._pods.gone.get(name)
-            is_last = pod is not None and pod.is_over  # what it has written is in the log by now
+            if over is None and pod is not None and pod.is_over:
+                over = time.time()
+            is_last = pod is not None and over is not None and pod.is_settled(over)
             parameters = {"container": CONTAINER, "timestamps": "true", **({"sinceTime": since} if since else {})}
-            if is_live and not is_last:
+            if is_live and over is None:
                 parameters["follow"] = "true"
             settled = asyncio.get_running_loop().call_later(_SETTLED_S, self._say, name, "")
             try:
@@ -242,8 +247,10 @@ class _Work:
                     pause = _AGAIN_S
                     self._say(name, "")
                     since = await self._take(name, lines) or since
+                    has_end = has_end or any(logs.is_end(split(line)[1]) for line in lines[-1:])
+                is_last = is_last or (has_end and over is not None)
             except Gone:
-                if pod is not None and not is_last:
+                if pod is not None and over is None:
                     self._lost.append(pod)
                 is_last = True
             except ComputeError as error:
@@ -257,7 +264,7 @@ class _Work:
                 self._say(name, "")
                 self._new.append((name, Log([], None, True)))
                 return
-            await asyncio.sleep(_AGAIN_S if is_live else _TURN_S)
+            await asyncio.sleep(_LATE_S if over is not None else _AGAIN_S if is_live else _TURN_S)
 
     async def _take(self, name: str, lines: Sequence[bytes]) -> str | None:
         """Hand lines over; the second of the last one."""

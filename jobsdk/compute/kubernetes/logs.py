@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from jobsdk.bootstrap import distributions
+from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.compute.kubernetes.api import Api
 from jobsdk.compute.kubernetes.objects import CONTAINER
 from jobsdk.errors import ComputeError
@@ -60,6 +61,12 @@ def _read(api: Api, pod: str, since: str | None) -> Log:
     except ComputeError:  # the rest will come with the next look
         return Log(lines, until, False)
     return Log(lines, until, True)
+
+
+def is_end(line: bytes) -> bool:
+    """Whether a line is the last record of a bootstrap, after which nothing comes."""
+    record = stdout_relay.parse(line)
+    return record is not None and record.source == stdout_relay.END
 
 
 def split(line: bytes) -> tuple[str | None, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 
 from jobsdk.compute.ends import EngineEnd
 from jobsdk.compute.kubernetes.api import Object
@@ -13,6 +14,13 @@ _FAILED_BEFORE = "InitContainerFailed"  # our own reason
 #: Why a container that waits will not start by itself.
 HOPELESS = ("InvalidImageName", "ErrImageNeverPull", _FAILED_BEFORE)
 STUCK = (*HOPELESS, "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError")
+LATE_S = 2.0  # seconds after the end of a container in which its last lines may come
+_OLD_S = 60.0  # seconds since an end, by a clock that may be a little fast, after which nothing comes
+
+
+def _seconds_since(moment: str) -> float:
+    then = datetime.datetime.fromisoformat(moment.replace("Z", "+00:00"))
+    return (datetime.datetime.now(datetime.timezone.utc) - then).total_seconds()
 
 
 class Pod:
@@ -51,8 +59,13 @@ class Pod:
     @property
     def age(self) -> float:
         """Seconds since it was created, by this machine's clock."""
-        created = datetime.datetime.fromisoformat(self.created.replace("Z", "+00:00"))
-        return (datetime.datetime.now(datetime.timezone.utc) - created).total_seconds()
+        return _seconds_since(self.created)
+
+    def is_settled(self, seen: float) -> bool:
+        """Whether no more lines can come, after the time at which it was first seen to be over."""
+        finished: str | None = (self.container.get("terminated") or {}).get("finishedAt")
+        is_old = finished is not None and _seconds_since(finished) > _OLD_S
+        return is_old or time.time() - seen >= LATE_S
 
     def condition(self, kind: str, value: str) -> Object | None:
         """Its condition of that type, if it has that value."""

@@ -95,13 +95,15 @@ class Look:
 
     def _read(self, pods: Iterable[Pod], new: Iterable[tuple[str, Log]]) -> None:
         """Take in new pieces of the logs of known pods."""
-        known, by_name = self._state["pods"], {pod.name: pod for pod in pods}
+        known, by_name, now = self._state["pods"], {pod.name: pod for pod in pods}, time.time()
         for name, log in new:
             mine, pod = known[name], by_name.get(name)
             for line in log.lines:
                 self._mirror.take(mine["node"], line, mine["life"])
             mine["since"] = log.until or mine["since"]
-            mine["whole"] = log.is_whole and (pod is None or pod.is_over)
+            mine["ended"] = mine.get("ended") or any(map(logs.is_end, log.lines[-1:]))
+            if pod is None or (pod.is_over and (mine["ended"] or pod.is_settled(mine.setdefault("over", now)))):
+                mine["whole"] = log.is_whole
 
     def is_wanted(self, pod: Pod) -> bool:
         """Whether the pod's log is read while the run goes on."""

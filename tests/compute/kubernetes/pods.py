@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from jobsdk.bootstrap.transport import stdout_relay
@@ -63,8 +64,21 @@ class Pods:
         self._written += len(data)
 
     def ends(self, node: int, code: int, why: str = "", **status: Any) -> None:
+        """A container ends. A bootstrap that started, and was not killed, has written its last record."""
+        if code not in (127, 137):
+            self.writes(node, stdout_relay.END, b"%d\n" % code)
         ended = {"exitCode": code, "reason": why or ("Error" if code else "Completed")}
         self.state(f"{NAME}-{node}-abcde", {"terminated": ended}, phase="Failed" if code else "Succeeded", **status)
+
+    def late(self, *nodes: int) -> Callable[[], None]:
+        """From now on no more of some nodes' logs is shown, until what this returns is called."""
+        shown = {f"{NAME}-{node}-abcde": self._logs[f"{NAME}-{node}-abcde"] for node in nodes}
+        self._server.logs = lambda pod: shown.get(pod, self._logs.get(pod))
+
+        def come() -> None:
+            self._server.logs = self._logs.get
+
+        return come
 
     def finish(self, status: str = "Completed", code: int = 0, **cause: Any) -> None:
         """The last words of node 0."""

@@ -11,6 +11,7 @@ import pytest
 from jobsdk import compute as computes
 from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes import following, watches
+from jobsdk.compute.kubernetes import pods as pod_states
 from jobsdk.compute.kubernetes.compute import KubernetesCompute
 from jobsdk.errors import ComputeError
 from jobsdk.runs.logs import View
@@ -123,6 +124,22 @@ def test_a_follower_shows_lines_and_ends_with_the_run(run: Run, pods: Pods, tmp_
     other.join()
     assert (state.status, state.exit_code) == ("Completed", 0)
     assert b"[rank 2] one\n" in shown.read_bytes()
+
+
+def test_last_lines_that_come_after_the_end_of_their_container_are_read(
+    run: Run, followed: Callable[[], None], server: ApiServer, pods: Pods
+) -> None:
+    late = pods.late(0, 1, 2)
+    pods.writes(1, "rank-1", b"two\n", 4)
+    pods.finish()
+    for node in range(3):
+        pods.ends(node, 0)
+    last = [f"/{NAME}-{node}-abcde/log?container=main&timestamps=true" for node in range(3)]
+    wait_for(lambda: all(any("follow" not in one for one in asked(server, log)) for log in last))
+    late()
+    wait_for(lambda: run.folder.recorded_state().is_terminal)
+    assert (run.status, run.report["message"]) == ("Completed", "it has ended")
+    assert log_of(run, 1) == b"one\ntwo\n"
 
 
 def test_a_pod_that_comes_later_is_followed(
@@ -273,7 +290,10 @@ def test_a_log_that_comes_slowly_holds_up_no_other(run: Run, server: ApiServer, 
         wait_for(lambda: log_of(run, 1) == b"one\n")
 
 
-def test_the_last_words_of_a_container_are_kept_until_it_has_ended(run: Run, pods: Pods) -> None:
+def test_the_last_words_of_a_container_are_kept_until_it_has_ended(
+    run: Run, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_states, "LATE_S", 0.0)
     for node in range(3):
         pods._logs[f"{NAME}-{node}-abcde"] += b"2026-01-02T03:00:00Z stderr F exec: python3: not found\n"
         assert run.status == "Running"

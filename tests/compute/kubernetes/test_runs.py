@@ -16,6 +16,7 @@ from jobsdk import MLClient, command
 from jobsdk.bootstrap.transport import stdout_relay
 from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes import objects as made
+from jobsdk.compute.kubernetes import pods as pod_states
 from jobsdk.compute.kubernetes import run as kubernetes_run
 from jobsdk.errors import ComputeError
 from tests.compute.kubernetes.conftest import Configure
@@ -152,6 +153,45 @@ def test_the_end_does_not_wait_for_ever_for_a_node_that_is_silent(
     assert run.status == "Completed"
     assert (run.folder.logs / "node-1/rank-1.log").read_bytes() == b"so far\n"
     assert ("Job", NAME) not in objects(server), "what still runs is ended"
+
+
+def test_last_lines_that_come_after_the_end_of_their_container_are_read(
+    submit: Callable[..., Run], pods: Pods
+) -> None:
+    run = submit()
+    pods.runs(0, 1)
+    pods.writes(1, "rank-1", b"one\n")
+    late = pods.late(0, 1)
+    pods.writes(1, "rank-1", b"two\n", 4)
+    pods.finish()
+    pods.ends(0, 0)
+    pods.ends(1, 0)
+    assert run.status == "Queued"
+    late()
+    assert (run.status, run.report["message"]) == ("Completed", "it has ended")
+    assert (run.folder.logs / "node-1/rank-1.log").read_bytes() == b"one\ntwo\n"
+
+
+def test_the_end_does_not_wait_for_a_container_that_was_killed(
+    submit: Callable[..., Run], pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = submit()
+    pods.runs(0, 1)
+    pods.ends(0, 137)
+    pods.ends(1, 137)
+    assert run.status == "Queued", "its last lines may be late"
+    monkeypatch.setattr(pod_states, "LATE_S", 0.0)
+    assert run.status == "Failed"
+
+
+def test_the_end_of_containers_that_were_killed_long_ago_is_known_at_once(
+    submit: Callable[..., Run], pods: Pods
+) -> None:
+    run = submit(instance_count=1)
+    pods.runs(0)
+    ended = {"exitCode": 137, "reason": "Error", "finishedAt": "2026-01-02T03:04:05Z"}
+    pods.state(f"{NAME}-0-abcde", {"terminated": ended}, phase="Failed")
+    assert run.status == "Failed"
 
 
 def test_a_log_that_breaks_off_is_taken_up_again(server: ApiServer, submit: Callable[..., Run], pods: Pods) -> None:
@@ -292,8 +332,9 @@ TAKEN = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionBySc
 )
 def test_an_end_without_a_word_of_node_0(
     reason: str, code: int, status: dict[str, Any], end: tuple[str, int, str], message: str,
-    submit: Callable[..., Run], pods: Pods,
+    submit: Callable[..., Run], pods: Pods, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    monkeypatch.setattr(pod_states, "LATE_S", 0.0)
     run = submit()
     pods.runs(0, 1)
     pods._logs[f"{NAME}-1-abcde"] = b"2026-01-02T03:00:00Z stderr F exec: python3: not found\n"
@@ -317,7 +358,10 @@ def test_a_pod_that_is_evicted_before_it_starts(submit: Callable[..., Run], pods
     assert run.report["message"] == f"node 1 (pod {NAME}-1-abcde) was taken away: low on memory"
 
 
-def test_node_0_only_knows_that_a_node_is_lost_and_the_cluster_why(submit: Callable[..., Run], pods: Pods) -> None:
+def test_node_0_only_knows_that_a_node_is_lost_and_the_cluster_why(
+    submit: Callable[..., Run], pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_states, "LATE_S", 0.0)
     run = submit()
     pods.runs(0, 1)
     pods.finish("Lost", 125, **{"node": 1, "rank": None, "class": "node_lost"})
