@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from typing import TYPE_CHECKING, Optional, Tuple
 
 from ..detect import place as place_
 from ..detect import registry
-from ..spec import events, plan_file, variables
+from ..spec import events, exit_codes, plan_file, variables
 from ..system import private, processes
 from . import agent, code, resume, staging
 from .node import Node
@@ -31,6 +32,7 @@ _WRONG_PLACE = 78  # as sysexits.h has it: wrong configuration
 
 def run(run_dir: str) -> int:
     """Run the node that the environment describes; the job's exit code, or 78 where the place is not known."""
+    _end_on_sigterm()
     run_dir = os.path.abspath(run_dir)
     private.follow(run_dir)
     if os.environ.get(variables.RELAY):
@@ -45,6 +47,7 @@ def fetch(run_dir: str) -> int:
 
     The node's own container may have another user. What goes wrong is noted, and the node says it.
     """
+    _end_on_sigterm()
     run_dir = os.path.abspath(run_dir)
     plan = plan_file.read(os.environ.get(variables.PARCEL) or run_dir)
     os.makedirs(run_dir + "/inputs", exist_ok=True)
@@ -60,6 +63,11 @@ def fetch(run_dir: str) -> int:
     except staging.StagingError as error:
         sys.stderr.write("bootstrap: %s\n" % error)
     return 0
+
+
+def _end_on_sigterm() -> None:
+    """Until the agent takes over: the kernel gives the first process of a container no signal without a handler."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(exit_codes.PREEMPTED))
 
 
 def _rank() -> Optional[int]:

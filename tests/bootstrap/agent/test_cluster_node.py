@@ -26,13 +26,14 @@ def start(
     token: str = "ab" * 32,
     address: str = "127.0.0.1",
     inside: str = "",
+    verb: str = "node",
     **more: str,
 ) -> subprocess.Popen[str]:
     (folder / "logs").mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(the_plan))
     env = {**os.environ, "JOBSDK_NODE_RANK": str(rank), "JOBSDK_CONTROL": f"{address} {port}", "JOBSDK_TOKEN": token}
     env.update(more, JOBSDK_RUN_DIR=str(folder))
-    argv = [*inside.split(), *command("node", str(folder))]
+    argv = [*inside.split(), *command(verb, str(folder))]
     return subprocess.Popen(argv, env=env, cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
@@ -175,6 +176,32 @@ def machines() -> Iterator[list[str]]:
     for process in (holder, other):
         process.kill()
         process.wait()
+
+
+@pytest.mark.engine("network")
+@pytest.mark.parametrize(("verb", "relay"), [("fetch", ""), ("node", ""), ("node", "1")])
+def test_sigterm_ends_the_first_process_of_a_container_while_it_fetches(
+    tmp_path: Path, verb: str, relay: str
+) -> None:
+    """The kernel gives such a process no signal that it does not handle."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").write_text(f"#!/bin/sh\necho begun > {tmp_path}/begun\nexec sleep 600\n")
+    (tmp_path / "bin/python").chmod(0o755)
+    data = {"type": "uri_folder", "mode": None, "uri": f"local://{tmp_path}"}
+    (port,) = network.free_ports(1)
+    node = start(
+        tmp_path / "0", plan("x", nodes=1, inputs={"data": data}), 0, port, verb=verb, JOBSDK_RELAY=relay,
+        inside="unshare --pid --fork --kill-child --mount-proc --map-root-user",
+        PATH=f"{tmp_path}/bin:{os.environ['PATH']}",
+    )  # fmt: skip
+    with node:
+        try:
+            wait_for((tmp_path / "begun").exists)
+            (first,) = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
+            os.kill(int(first), signal.SIGTERM)
+            assert node.wait(timeout=60) == 143
+        finally:
+            node.kill()
 
 
 @pytest.mark.engine("network")
