@@ -97,11 +97,14 @@ class NodeAgent:
 
     def _joined(self) -> None:
         if self._node.broken is not None:
-            self._attempt.failed(exit_codes.NOT_STARTED, self._node.broken, {"class": "bootstrap_error"})
+            self._cannot_start(self._node.broken)
         else:
             self._member.prepare_metrics()
             if self._uploads is not None:
                 self._uploads.begin()
+
+    def _cannot_start(self, why: str) -> None:
+        self._attempt.failed(exit_codes.NOT_STARTED, why, {"class": "bootstrap_error"})
 
     def _message(self, message: Message) -> None:
         kind = message["type"]
@@ -140,8 +143,11 @@ class NodeAgent:
     def _again(self, attempt: int) -> None:
         """The job is started once more."""
         self._renew_attempt(attempt)
-        self._member.prepare_metrics()
-        self._member.ready()
+        if self._node.broken is not None:
+            self._cannot_start(self._node.broken)
+        else:
+            self._member.prepare_metrics()
+            self._member.ready()
 
     def _renew_attempt(self, number: Optional[int]) -> None:
         self._attempt.close()

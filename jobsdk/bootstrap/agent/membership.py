@@ -59,7 +59,7 @@ class Membership:
             self.send({
                 "type": "join", "host": self.host, "pid": os.getpid(), "gpus": self.node.gpus, "ports": self._ports(),
                 "cores": self.cores(), "infiniband": self._infiniband(), "standing": self.standing,
-                "pod": self.node.pod,
+                "pod": self.node.pod, "is_broken": self.node.broken is not None,
             })  # fmt: skip
             joined()
 

@@ -171,6 +171,8 @@ class Coordinator:
         )
 
     def _start(self) -> None:
+        if self.attempt.failures:
+            return  # all are about to stop
         standing = None if self._clock.has_started else self.members.standing() or self._settings.standing
         if standing is not None and not self._take_over(standing):
             return

@@ -83,7 +83,7 @@ class Inbox:
         self._journal.node_joined(peer.number, message)
         if self._job.attempt.reason is not None:
             peer.send({"type": "stop", "reason": self._job.attempt.reason})
-        elif self._job.is_gathering:
+        elif self._job.is_gathering and not message.get("is_broken"):
             self._job.gathering.ready(peer.number, message)
 
     def _on_ready(self, peer: Peer, message: Ready) -> None:

@@ -54,6 +54,8 @@ class Join(TypedDict, total=False):
     infiniband: Optional[List[str]]
     #: the name of its pod, where node 0 may need it
     pod: Optional[str]
+    #: nothing can be started on it: why follows in a `failed`
+    is_broken: bool
     #: of a node that has lost node 0: where the job stood
     standing: Optional[Standing]
     #: the node's end of its connection to node 0; node 0 adds it
