@@ -65,7 +65,7 @@ class Membership:
 
         self._client = ControlClient(
             self.loop, addresses, ports, self.node.token, "node", self.node.rank, self.plan["rendezvous_timeout_s"],
-            join, heard, lost, self.say, self.heartbeat,
+            join, heard, lost, self.say, self.heartbeat, may_return=self.node.replaced,
         )  # fmt: skip
 
     def leave(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread  # threading would cost 4 ms of every start
 import errno
+import math
 import os
 import socket
 import time
@@ -18,6 +19,7 @@ from .server import HEARTBEAT_TIMEOUT_S, STRANGER_TIMEOUT_S, Pulse
 
 _CONNECT_TIMEOUT_S = 5.0  # seconds: room for the second repetition of a lost packet
 _FIRST_WAIT, _LAST_WAIT = 0.02, 1.0  # seconds between two attempts at an address; each wait is half as long again
+_GONE_S = 60.0  # seconds: a name that existed and has not for so long is no name server's mistake
 _TELL_EVERY_S = 10.0  # seconds between two words about what keeps us waiting
 
 _SockAddr = Tuple[Any, ...]
@@ -32,6 +34,7 @@ _NAME_REASONS = {
     getattr(socket, "EAI_NODATA", socket.EAI_NONAME): "name not known",
     socket.EAI_AGAIN: "name not known (the name server does not answer)",
 }
+_NO_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 
 class Clock:
@@ -61,7 +64,8 @@ class ControlClient:
     which the other side proves to know the token is kept. What answers, but is something else, is passed over. Names
     are resolved again each time: a cluster's DNS may learn them after we have started. `on_join` tells that it is done;
     `on_lost` gets why the connection ended, or after `timeout` seconds what was wrong with each address. `say` gets a
-    line about that every 10 s meanwhile.
+    line about that every 10 s meanwhile. Unless node 0 `may_return`, the search ends when all names have vanished: a
+    cluster's DNS forgets a pod that has ended.
     """
 
     def __init__(
@@ -78,6 +82,8 @@ class ControlClient:
         on_lost: Callable[[str], None],
         say: Callable[[str], None] = lambda text: None,
         heartbeat: float = HEARTBEAT_TIMEOUT_S,
+        *,
+        may_return: bool = True,
     ) -> None:
         self.channel: Optional[Channel] = None
         self.reached: Optional[Tuple[str, int]] = None  # the address and port at which node 0 was found
@@ -96,6 +102,8 @@ class ControlClient:
         self._attempts: Dict[_SockAddr, _Attempt] = {}  # under way
         self._troubles: Dict[object, str] = {}  # what was wrong the last time: with a name, or with an address
         self._waits = dict.fromkeys(addresses, _FIRST_WAIT)
+        self._may_return = may_return
+        self._vanished: Dict[str, float] = {}  # names that existed -> since when they do not; infinity: they do
         self._last_seen = 0.0
         self._give_up = loop.later(timeout, self._not_found)
         self._tell_again = loop.later(_TELL_EVERY_S, self._tell)
@@ -139,8 +147,14 @@ class ControlClient:
             return
         if isinstance(answer, Exception):
             self._troubles[name] = "%s: %s" % (name, _name_trouble(answer))
+            if getattr(answer, "errno", None) in _NO_NAME and name in self._vanished:
+                self._vanished[name] = min(self._vanished[name], time.monotonic())
+                if self._is_gone():
+                    self._not_found("node 0 has ended: %s no longer exists" % ", ".join(self._waits))
+                    return
         else:
             self._troubles.pop(name, None)
+            self._vanished[name] = math.inf
             for target in answer:
                 for port in self._ports:
                     address = target.sockaddr(port)
@@ -150,6 +164,11 @@ class ControlClient:
         wait = self._waits[name]
         self._waits[name] = min(_LAST_WAIT, 1.5 * wait)
         self._loop.later(wait, lambda: self._look(name))
+
+    def _is_gone(self) -> bool:
+        """Whether all names have vanished, and for long."""
+        latest = max(self._vanished.get(name, math.inf) for name in self._waits)
+        return not self._may_return and time.monotonic() - latest >= _GONE_S
 
     def _failed(self, attempt: _Attempt, why: str) -> None:
         if self._searching:
@@ -176,10 +195,10 @@ class ControlClient:
             attempt.abandon()
         self._attempts.clear()
 
-    def _not_found(self) -> None:
-        text = "no connection to node 0's control port within %.0f s: %s" % (self._timeout, self._what_is_wrong())
+    def _not_found(self, why: str = "") -> None:
+        late = "no connection to node 0's control port within %.0f s: %s" % (self._timeout, self._what_is_wrong())
         self._end_search()
-        self._on_lost(text)
+        self._on_lost(why or late)
 
     def _tell(self) -> None:
         self._say("waiting for node 0: %s" % self._what_is_wrong())

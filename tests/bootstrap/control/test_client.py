@@ -197,6 +197,54 @@ def test_a_name_that_is_known_only_later_is_found(server: Server, monkeypatch: p
     assert next(answers, None) is None
 
 
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> list[str | int]:
+    """What gpu-a resolves to, one look after the other; a number is an error of the resolver, the last is repeated."""
+    answers: list[str | int] = []
+    real = network.resolve
+
+    def resolve(name: str, numeric: bool = False) -> list[network.Target]:
+        if numeric:
+            return real(name, numeric)
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, int):
+            raise socket.gaierror(answer, "as the test says")
+        return real(answer)
+
+    monkeypatch.setattr(network, "resolve", resolve)
+    return answers
+
+
+def test_the_search_ends_when_node_0_s_name_has_vanished(
+    names: list[str | int], closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kubernetes, where the name of a pod that has ended is forgotten."""
+    monkeypatch.setattr(client, "_GONE_S", 0.1)
+    names += ["127.0.0.1", socket.EAI_NONAME]
+    member = Member(["gpu-a"], [closed_port], timeout=3600.0, may_return=False).run()
+    assert member.lost == "node 0 has ended: gpu-a no longer exists"
+
+
+@pytest.mark.parametrize(
+    ("answers", "may_return"),
+    [
+        ([socket.EAI_NONAME], False),  # it may not have existed yet
+        (["127.0.0.1", socket.EAI_AGAIN], False),  # the name server is to blame
+        (["127.0.0.1", socket.EAI_NONAME, "127.0.0.1", socket.EAI_AGAIN], False),  # it came back
+        (["127.0.0.1", socket.EAI_NONAME], True),
+    ],
+)
+def test_otherwise_it_goes_on(
+    answers: list[str | int], may_return: bool, names: list[str | int], closed_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(client, "_GONE_S", 0.05)
+    names += answers
+    member = Member(["gpu-a"], [closed_port], timeout=1.0, may_return=may_return).run()
+    assert member.lost is not None
+    assert member.lost.startswith("no connection to node 0's control port within 1 s: ")
+
+
 def test_it_joins_when_node_0_comes_late_and_what_does_not_answer_stops_neither_loop_nor_search(
     closed_port: int, swallowing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
