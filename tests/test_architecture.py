@@ -81,8 +81,8 @@ SHARED_WITH_EMULATOR = {
 #: Classes of more than 250 lines, and files of more than 400, with their lines. None may be added, none may grow.
 LONG = {
     "jobsdk/bootstrap/preflight/run.py": 457,
-    "jobsdk/client/operations.py": 452,
-    "jobsdk/client/operations.py:JobOperations": 295,
+    "jobsdk/client/operations.py": 447,
+    "jobsdk/client/operations.py:JobOperations": 290,
     "jobsdk/client/run.py:Run": 276,
     "jobsdk/job/command.py": 481,
     "jobsdk/job/command.py:CommandJob": 281,

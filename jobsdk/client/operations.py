@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -128,14 +128,9 @@ class JobOperations:
 
         Raises JobsdkError for a run whose job was not submitted from here, and as `create_or_update` does.
         """
-        from jobsdk.job.yaml_file import load_job
+        from jobsdk.client.again import job_of
 
-        run = self._run(name)
-        file = run.folder.path / "job.yml"
-        if not file.exists():
-            raise JobsdkError(f"run {run.name} has no job.yml: it was not submitted from here")
-        given = [params_override] if isinstance(params_override, Mapping) else params_override or ()
-        return self.create_or_update(load_job(file, [{"name": None}, *given]), warn=warn)
+        return self.create_or_update(job_of(self._run(name), params_override, warn or _log), warn=warn)
 
     def _update(self, run: Run) -> Run:
         from jobsdk.runs.history import History

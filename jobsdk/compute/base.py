@@ -285,6 +285,10 @@ class Compute(ABC):
         those on the compute's target alone if `is_of_target`. Raises ComputeError."""
         return
 
+    def for_rerun(self, run: RunFolder) -> tuple[Mapping[str, Any], str]:
+        """What another run of a run's job does differently: as `params_override` of load_job, and in words."""
+        return {}, ""
+
     def use_bootstrap(self, job: CommandJob) -> None:
         """Change a job so that jobsdk's bootstrap starts it, where the engine could do so without."""
         return

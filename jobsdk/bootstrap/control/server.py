@@ -12,6 +12,7 @@ from .channel import MEMBER_LIMIT, Channel, Message, Outgoing, encoded, nonce, p
 from .loop import Loop
 
 #: Whose machine or network fails is found lost within this time (seconds). Everyone says "alive" five times meanwhile.
+SILENT = "nothing heard"  # in the message of a failure: why its node is lost
 HEARTBEAT_TIMEOUT_S = 15.0
 STRANGER_TIMEOUT_S = 10.0  # seconds to prove that one knows the token
 _MAX_STRANGERS = 256  # connections that have proved nothing yet, beside one for each member that is expected
@@ -147,7 +148,7 @@ class ControlServer:
                 peer.last_seen = now
             silent = self._pulse.silence(peer.last_seen)
             if silent is not None:
-                peer.channel.close("nothing heard for %.0f s" % silent)
+                peer.channel.close("%s for %.0f s" % (SILENT, silent))
         for stranger in [one for one in self._strangers if now - one.came > STRANGER_TIMEOUT_S]:
             stranger.channel.close("did not introduce itself")
 

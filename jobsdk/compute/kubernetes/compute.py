@@ -85,7 +85,7 @@ class KubernetesCompute(Compute):
             "code": source,
             "code_by": how,
             "own_settings": self.job_settings(job),
-            "objects": made.objects(plan, settings, image=self._image(job, settings) or "", code=how),
+            "objects": made.objects(plan, settings, image=_image(job, settings) or "", code=how),
         }
 
     def native(self, spec: Spec) -> str:
@@ -114,11 +114,6 @@ class KubernetesCompute(Compute):
     def room(self, job: CommandJob, machine: Machine | None) -> NodeCapacity | None:
         gpus = {**self.settings, **self.job_settings(job)}.get("gpus_per_node")
         return workers.room_with(self.name, gpus, super().room(job, machine))
-
-    @staticmethod
-    def _image(job: CommandJob, settings: Mapping[str, Any]) -> str | None:
-        image: str | None = getattr(job.environment, "image", None) or settings.get("image")
-        return image
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -212,6 +207,11 @@ class KubernetesCompute(Compute):
 
         return connect(place.get("context"), place.get("namespace"))
 
+    def for_rerun(self, run: RunFolder) -> tuple[Mapping[str, Any], str]:
+        from jobsdk.compute.kubernetes import lost
+
+        return lost.for_rerun(run, {**self.settings, **_own_settings(run)}.get("avoid_machines", ()))
+
     # -- outputs ---------------------------------------------------------------------------------------------------
 
     def outputs(self, run: RunFolder) -> dict[str, str]:
@@ -254,7 +254,7 @@ class KubernetesCompute(Compute):
         if build_env:
             message = f"the compute {self.name} runs images, and builds no environment"
             found.append(Finding("error", ("environment",), message, "leave out --build-env, and give an image"))
-        if self._image(job, settings) is None:
+        if _image(job, settings) is None:
             message = f"the compute {self.name} needs a container image"
             fix = f"set environment: {{image: ...}} in the job, or image in the compute {self.name}"
             found.append(Finding("error", ("environment",), message, fix))
@@ -289,6 +289,11 @@ class KubernetesCompute(Compute):
 def _where(run: RunFolder) -> dict[str, Any]:
     """Which object the run is; empty where it was not submitted."""
     return run.read_json("kubernetes.json")
+
+
+def _image(job: CommandJob, settings: Mapping[str, Any]) -> str | None:
+    image: str | None = getattr(job.environment, "image", None) or settings.get("image")
+    return image
 
 
 def _own_settings(run: RunFolder) -> dict[str, Any]:

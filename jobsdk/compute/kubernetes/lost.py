@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from jobsdk.bootstrap.control.server import SILENT
 from jobsdk.compute.kubernetes.api import Api, Object
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.event import Event
+    from jobsdk.runs.folder import RunFolder
 
+STATE = "kubernetes-state.json"
 RIGHT = "patch pods/status"
 
 
@@ -41,6 +44,32 @@ def lives(events: Iterable[Event]) -> dict[int, int]:
             is_waiting = False
             lost.clear()
     return {node: joined[node] - 1 for node in sorted(lost)} if is_waiting else {}
+
+
+def machines(run: RunFolder) -> list[str]:
+    """The machines on which nodes fell silent, each once."""
+    state, joined = run.read_json(STATE), Counter[int]()
+    pods = {(one["node"], one["life"]): name for name, one in state.get("pods", {}).items()}
+    hosts: dict[str, str] = {}
+    silent: list[str | None] = []
+    for event in run.events():
+        kind, node = event["event"], event.get("node")
+        if node is None:
+            continue
+        if kind == "allocated" and "pod" in event:
+            hosts[event["pod"]] = event["host"]
+        elif kind == "node_joined":
+            joined[node] += 1
+        elif kind == "failure" and event.get("class") == "node_lost" and SILENT in event["message"]:
+            silent.append(pods.get((node, joined[node] - 1)))
+    return list(dict.fromkeys([*(hosts[pod] for pod in silent if pod in hosts), *state.get("lost_machines", ())]))
+
+
+def for_rerun(run: RunFolder, avoided: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+    """Another run of its job keeps off machines that this one lost, besides those that it avoids already."""
+    new = [machine for machine in machines(run) if machine not in avoided]
+    overrides = {"resources.properties.kubernetes.avoid_machines": [*avoided, *new]}
+    return (overrides, f"avoids {', '.join(new)}, which {run.name} lost") if new else ({}, "")
 
 
 def declare(api: Api, pod: str, status: Object, message: str) -> None:

@@ -19,7 +19,6 @@ from jobsdk.errors import ComputeError
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.silence import SEEN
 
-_STATE = "kubernetes-state.json"
 _ASKED = 4  # waiting pods whose events are read in one look
 _PATIENCE_S = 15.0  # seconds that the last lines of other nodes are waited for, after node 0 has said that all is over
 _START_S = 15.0  # seconds that a new pod has to start on a machine where another one was lost
@@ -39,7 +38,7 @@ class Look:
         self._kind, self._name = where["kind"], where["name"]
         self._nodes = nodes
         self._mirror = Mirror(run)
-        self._state: dict[str, Any] = {"pods": {}, "told": [], "strays": {}, **run.read_json(_STATE)}
+        self._state: dict[str, Any] = {"pods": {}, "told": [], "strays": {}, **run.read_json(lost.STATE)}
         self._mirror.strays.update({int(node): lines for node, lines in self._state["strays"].items()})
         self._told = set(self._state["told"])
         self._is_ended = False
@@ -129,7 +128,7 @@ class Look:
             self._run.write_json(SEEN, {"nodes": nodes})
         self._state["strays"] = {str(node): lines for node, lines in self._mirror.strays.items()}
         if repr(self._state) != self._before:
-            self._run.write_json(_STATE, self._state)
+            self._run.write_json(lost.STATE, self._state)
 
     # -- what only the cluster knows ---------------------------------------------------------------------------------
 
@@ -244,7 +243,7 @@ class Look:
         now = time.time()
         if what not in self._state:
             self._state[what] = now
-            self._run.write_json(_STATE, self._state)
+            self._run.write_json(lost.STATE, self._state)
         return bool(now - self._state[what] > seconds)
 
     def _worst(self, pods: Mapping[int, Pod]) -> EngineEnd | None:

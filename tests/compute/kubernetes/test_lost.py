@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jobsdk import MLClient
 from jobsdk.client.run import Run
 from jobsdk.compute.kubernetes import run as kubernetes_run
 from jobsdk.compute.kubernetes.lost import lives
@@ -14,6 +15,7 @@ from tests.compute.kubernetes.pods import NAME, Pods
 from tests.compute.kubernetes.server import ApiServer
 
 Event = dict[str, Any]
+SILENCE = "node 1 (h) is lost: nothing heard for 15 s"
 
 
 def joined(*nodes: int) -> list[Event]:
@@ -21,7 +23,7 @@ def joined(*nodes: int) -> list[Event]:
 
 
 def failed(node: int | None, kind: str | None = "node_lost") -> Event:
-    return {"event": "failure", "node": node, "rank": None, "exit_code": 125, "message": "", "class": kind}
+    return {"event": "failure", "node": node, "rank": None, "exit_code": 125, "message": SILENCE, "class": kind}
 
 
 STARTED, RESTART, ENDED = {"event": "started"}, {"event": "restart", "restart": 1}, {"event": "ended"}
@@ -139,3 +141,56 @@ def test_without_the_right_it_is_said_what_will_happen(waiting: Run, server: Api
         "node 1 (machine machine-7) does not answer, and its pod is not replaced before the cluster gives it up: "
         "no right to patch pods/status"
     )
+
+
+# -- another run of the job --------------------------------------------------------------------------------------------
+
+
+def rerun(run: Run, server: ApiServer, **changes: Any) -> tuple[list[str], list[str]]:
+    """Submit it again: what is said, and the machines that its pods keep off."""
+    said: list[str] = []
+    again = MLClient().jobs.rerun(run, changes, warn=said.append)
+    name = again.folder.read_json("kubernetes.json")["name"]
+    pod = server.store.get("Job", "jobs", name)["spec"]["template"]["spec"]
+    required = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms = [one for term in required.get("nodeSelectorTerms", ()) for one in term["matchExpressions"]]
+    return said, [machine for one in terms for machine in one["values"]]
+
+
+def moved(server: ApiServer, node: int, machine: str) -> None:
+    server.store.update("Pod", "jobs", f"{NAME}-{node}-abcde", lambda one: one["spec"].update(nodeName=machine))
+
+
+def test_another_run_of_the_job_keeps_off_the_lost_machine(waiting: Run, server: ApiServer) -> None:
+    moved(server, 1, "gpu-7")
+    waiting.target.refresh(waiting.folder)
+    assert rerun(waiting, server) == ([f"avoids gpu-7, which {waiting.name} lost"], ["gpu-7"])
+    key = "resources.properties.kubernetes.avoid_machines"
+    assert rerun(waiting, server, **{key: ["gpu-1"]})[1] == ["gpu-1"]
+
+
+def test_without_a_restart_the_lost_machine_is_known_too(
+    submit: Callable[..., Run], server: ApiServer, pods: Pods
+) -> None:
+    """The pod's replacement, on another machine, joined before anybody looked."""
+    run = submit({"avoid_machines": ["gpu-0"]})
+    pods.runs(0, 1)
+    moved(server, 1, "gpu-7")
+    new = pods.add(1, f"{NAME}-1-fghij")
+    server.store.update("Pod", "jobs", new, lambda one: one["spec"].update(nodeName="gpu-8"))
+    for event in [*joined(0, 1), failed(1), *joined(1)]:
+        pods.event({"t": 1.0, **event})
+    run.target.refresh(run.folder)
+    assert rerun(run, server) == ([f"avoids gpu-7, which {run.name} lost"], ["gpu-0", "gpu-7"])
+
+
+def test_a_machine_whose_node_only_ended_is_not_avoided(
+    submit: Callable[..., Run], server: ApiServer, pods: Pods
+) -> None:
+    run = submit()
+    pods.runs(0, 1)
+    killed = {**failed(1), "message": "node 1 (h) is lost: connection closed"}
+    for event in [*joined(0, 1), killed]:
+        pods.event({"t": 1.0, **event})
+    run.target.refresh(run.folder)
+    assert rerun(run, server) == ([], [])
