@@ -11,8 +11,9 @@ from typing import Callable, Dict, List, Optional
 from .channel import MEMBER_LIMIT, Channel, Message, Outgoing, encoded, nonce, proof, same
 from .loop import Loop
 
+#: Why a node is lost, in the message of a failure.
+SILENT = "nothing heard"
 #: Whose machine or network fails is found lost within this time (seconds). Everyone says "alive" five times meanwhile.
-SILENT = "nothing heard"  # in the message of a failure: why its node is lost
 HEARTBEAT_TIMEOUT_S = 15.0
 STRANGER_TIMEOUT_S = 10.0  # seconds to prove that one knows the token
 _MAX_STRANGERS = 256  # connections that have proved nothing yet, beside one for each member that is expected
