@@ -95,9 +95,20 @@ class Cluster(ApiServer):
 
     def gateway(self) -> str:
         """The address at which pods reach this machine, on their private network."""
-        (found,) = json.loads(self._podman.run("network", "inspect", self._network))
-        address: str = found["subnets"][0]["gateway"]
+        address: str = self._inspect()["subnets"][0]["gateway"]
         return address
+
+    def _inspect(self) -> Object:
+        """The private network."""
+        (found,) = json.loads(self._podman.run("network", "inspect", self._network))
+        return dict(found)
+
+    def _keep_gateway_address(self) -> None:
+        """A bridge has the lowest hardware address of its ports, unless it is given one: when a container comes or goes
+        it may get another, and for up to a minute no container reaches it, and with it the names."""
+        bridge = self._inspect()["network_interface"]
+        address = Path(f"/sys/class/net/{bridge}/address").read_text().strip()
+        subprocess.run(["ip", "link", "set", "dev", bridge, "address", address], check=True)
 
     def claim(self, name: str) -> Path:
         """The folder behind a volume claim."""
@@ -237,6 +248,7 @@ class Cluster(ApiServer):
         if not all(self._start_beside(pod, one, folder) for one in others):
             return
         self._podman.run(*argv, *self._options(pod, container, folder))
+        self._keep_gateway_address()
         self._state(name, "Running", {"running": {"startedAt": now()}})
         code = int(self._podman.run("wait", uid, timeout=280))
         if uid in self._lost:
