@@ -181,6 +181,21 @@ CHILDREN = [
             r"exited with code 1 \(abort\): CalledProcessError: .*died with <Signals.SIGABRT: 6>.*", "abort"),
 ]  # fmt: skip
 
+#: Each attempt comes as far as the one before.
+_REPORTS = """if RANK == 0:
+    with open(os.environ["JOBSDK_REPORTS"], "a") as file:
+        file.write('{"step": 7}\\n')
+"""
+#: In the first attempt rank 3 kills the process that forked it, the bootstrap's first child, and itself.
+_KILLS_FORKER = """go()
+if RANK == 3 and RESTART == 0:
+    with open("/proc/%d/task/%d/children" % (os.getppid(), os.getppid())) as file:
+        forker = min(map(int, file.read().split()))
+    assert str(forker) not in [open(f"{FOLDER}/up-0-{rank}").read() for rank in range(4)]
+    os.kill(forker, 9)
+    os.kill(os.getpid(), 9)
+"""
+
 RESTARTED = [
     Fault("started again after a failure", "as Completed: all 4 ranks ended with code 0$", None, "Completed", 0,
           script="go()\nif RANK == 3 and RESTART == 0:\n    raise ValueError('once')\n", plan=restarts(max=1),
@@ -191,6 +206,16 @@ RESTARTED = [
     Fault("another failure the second time", "as Failed: rank 0 on node 0 exited with code 8$", "exit", exit_code=8,
           rank=0, node=0, script="go()\nif (RANK, RESTART) in ((3, 0), (0, 1)):\n    sys.exit(7 + RESTART)\nhold()\n",
           plan=restarts(max=1), history=["exit"], card=r"\nbefore: at .* rank 3 on node 1 exited with code 7; "),
+    Fault("no progress", "as Failed: rank 3 on node 1 exited with code 1: ValueError: always$", "no_progress",
+          exit_code=80, rank=3, node=1, script=_REPORTS + fails("raise ValueError('always')"),
+          plan=restarts(max=9, max_no_progress=2), history=["exception", "exception"],
+          card=r"then: .*not restarted: max_no_progress = 2 is used up, and step 7 is still the latest"),
+    Fault("killed, and forked again", "as Completed: all 4 ranks ended with code 0$", None, "Completed", 0,
+          command="python train.py", script="go()\nif RANK == 3 and RESTART == 0:\n    os.kill(os.getpid(), 9)\n",
+          plan={"preload": ["decimal"], **restarts(max=1)}, history=["signal"]),
+    Fault("killed with what it was forked from", "as Completed: all 4 ranks ended with code 0$", None, "Completed", 0,
+          command="python train.py", script=_KILLS_FORKER, plan={"preload": ["decimal"], **restarts(max=1)},
+          history=["signal"]),
     Fault("no sense in another try", "as Failed: rank 3 on node 1 exited with code 1: ModuleNotFoundError: .*$",
           "import_error", rank=3, node=1, script=fails("import no_such_module"), plan=restarts(max=3),
           card="then: .*not restarted: it would fail again"),
