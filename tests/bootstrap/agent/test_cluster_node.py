@@ -180,9 +180,7 @@ def machines() -> Iterator[list[str]]:
 
 @pytest.mark.engine("network")
 @pytest.mark.parametrize(("verb", "relay"), [("fetch", ""), ("node", ""), ("node", "1")])
-def test_sigterm_ends_the_first_process_of_a_container_while_it_fetches(
-    tmp_path: Path, verb: str, relay: str
-) -> None:
+def test_sigterm_ends_the_first_process_of_a_container_while_it_fetches(tmp_path: Path, verb: str, relay: str) -> None:
     """The kernel gives such a process no signal that it does not handle."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python").write_text(f"#!/bin/sh\necho begun > {tmp_path}/begun\nexec sleep 600\n")

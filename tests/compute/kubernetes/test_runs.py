@@ -155,9 +155,7 @@ def test_the_end_does_not_wait_for_ever_for_a_node_that_is_silent(
     assert ("Job", NAME) not in objects(server), "what still runs is ended"
 
 
-def test_last_lines_that_come_after_the_end_of_their_container_are_read(
-    submit: Callable[..., Run], pods: Pods
-) -> None:
+def test_last_lines_that_come_after_the_end_of_their_container_are_read(submit: Callable[..., Run], pods: Pods) -> None:
     run = submit()
     pods.runs(0, 1)
     pods.writes(1, "rank-1", b"one\n")

@@ -247,6 +247,16 @@ def test_a_preempted_job_without_a_budget_has_ended(cluster: SlurmCluster) -> No
     assert "got a SIGTERM" in run.report["message"]
 
 
+def test_slurm_does_not_start_a_job_again_that_makes_no_progress(cluster: SlurmCluster) -> None:
+    text = """echo '{"step": 3, "t": 0}' >> $JOBSDK_REPORTS; echo up; exit 5"""
+    run = start(text, max_restarts=9, max_preemptions=9, max_no_progress=1, restart_delay=0)
+    run.wait(200)
+    assert (run.status, run.exit_code, run.report["cause"]["class"]) == ("Failed", 80, "no_progress")
+    assert len(run.report["restarts"]) == 1
+    wait_for(lambda: cluster.client("squeue", "--noheader", "--jobs", number(run), "--states", "all").split()[4] == "F")
+    assert (run.folder.logs / "node-0/rank-0.restart-1.log").read_text() == "up\n"
+
+
 def test_its_own_time_limit_comes_before_slurms(cluster: SlurmCluster) -> None:
     run = start(timeout=1).wait(200)
     assert (run.status, run.exit_code) == ("TimedOut", 124)
