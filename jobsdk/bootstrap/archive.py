@@ -16,6 +16,7 @@ _LEFT_OUT = {
     "__main__.py",
     "archive.py",
     os.path.join("transport", "ssh_files.py"),
+    os.path.join("coordinator", "job.py"),
     os.path.join("spec", "event.py"),
     os.path.join("spec", "messages.py"),
     os.path.join("spec", "plan.py"),

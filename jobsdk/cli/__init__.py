@@ -80,9 +80,9 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
             return USAGE
         where = error.ctx.command_path if error.ctx is not None else "jobsdk"
         if isinstance(error, click.NoSuchOption):
-            from jobsdk.cli import habits
+            from jobsdk.cli import habits, launch
 
-            if error.ctx is not None and error.ctx.parent is None and habits.is_of_run(error.option_name):
+            if error.ctx is not None and error.ctx.parent is None and launch.takes(error.option_name):
                 return _complain(f"{error.option_name} is an option of run. Fix: jobsdk run {error.option_name} ...")
             if instead := habits.answer(error.option_name):
                 return _complain(f"there is no option {error.option_name} here: {instead}")

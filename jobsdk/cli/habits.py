@@ -80,15 +80,6 @@ def answer(option: str) -> str:
     return ANSWERS.get(_SAME.get(option, option), "")
 
 
-def is_of_run(option: str) -> bool:
-    """Whether `jobsdk run` takes or answers this option, in torchrun's spelling too."""
-    from jobsdk.cli.launch import run
-
-    name = option.replace("_", "-")
-    known = {one for parameter in run.params for one in parameter.opts}
-    return name in known or f"--{spelled(name.lstrip('-'))}" in known
-
-
 def needless_options(function: Any) -> Any:
     """Take torchrun's options that have nothing to do here; a warning says why."""
     for name in _NEEDLESS:

@@ -215,3 +215,10 @@ def _start_ahead() -> str:
     name = generate_name()
     supervisor.start_ahead(str(runs_folder() / name), for_ranks(os.environ))
     return name
+
+
+def takes(option: str) -> bool:
+    """Whether `jobsdk run` takes or answers this option, in torchrun's spelling too."""
+    name = option.replace("_", "-")
+    known = {one for parameter in run.params for one in parameter.opts}
+    return name in known or f"--{habits.spelled(name.lstrip('-'))}" in known

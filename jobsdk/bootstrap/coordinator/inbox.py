@@ -11,10 +11,6 @@ from .journal import Journal
 from .standstill import Standstill
 
 if TYPE_CHECKING:
-    from typing import Callable, Optional, Protocol
-
-    from ..hangs.query import Answer, Inquiries
-    from ..launchers import Assembly
     from ..spec.messages import (
         Idle,
         Inventory,
@@ -25,38 +21,12 @@ if TYPE_CHECKING:
         RankStarted,
         Ready,
         StacksTaken,
-        Start,
         Uploaded,
         Warned,
     )
     from ..spec.plan import Plan
     from ..spec.report import RankEnd
-    from .attempt import Attempt
-    from .gathering import Gathering
-    from .members import Members
-    from .shells import Shells
-    from .uploads import Uploads
-
-    class Job(Protocol):
-        """What messages act on: the coordinator."""
-
-        attempt: Attempt
-        members: Members
-        gathering: Gathering
-        inquiries: Inquiries
-        shells: Optional[Shells]
-        assembly: Optional[Assembly]
-        uploads: Uploads
-        told: Start
-        is_gathering: bool
-        is_running: bool
-
-        def fail(self, failure: RankEnd) -> None: ...
-        def stop(self, reason: str) -> None: ...
-        def tell_to_stop(self) -> None: ...
-        def node_is_quiet(self, node: int) -> None: ...
-        def take_stacks(self, done: Callable[[Answer], None]) -> None: ...
-        def cancel(self) -> None: ...
+    from .job import Job
 
 
 class Inbox:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..hangs.query import Answer
     from ..spec.messages import Idle
     from ..spec.plan import Plan
-    from .inbox import Job
+    from .job import Job
 
 
 class Standstill:
