@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import datetime
+
     from jobsdk.client.run import Run
     from jobsdk.findings import Finding
+
+
+class CreationContext(NamedTuple):
+    """When the run was submitted."""
+
+    created_at: datetime.datetime
+    created_by: str | None = None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> CreationContext:
+        """As the facts of a run's folder have it."""
+        import datetime
+
+        created = datetime.datetime.fromtimestamp(facts.get("created") or 0.0, datetime.timezone.utc)
+        return cls(created, facts.get("user"))
 
 
 class Validation(NamedTuple):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import datetime
 import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from jobsdk import compute as computes
 from jobsdk import notebook
+from jobsdk.client.results import CreationContext
 from jobsdk.errors import ComputeError, JobFailed
 from jobsdk.runs.folder import RunFolder
 from jobsdk.runs.state import State
-from jobsdk.terminal import Guard, guarded
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.report import RunReport
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 
 #: What of a run can be changed after its submission.
 CHANGEABLE = ("display_name", "description", "tags", "properties")
-
-
-class CreationContext(NamedTuple):
-    """When the run was submitted."""
-
-    created_at: datetime.datetime
-    created_by: str | None = None
 
 
 class Run:
@@ -61,8 +54,6 @@ class Run:
         self.processes: int | None = facts.get("processes")
         self.archived = bool(facts.get("archived"))
         self._streamed_in: int | None = None  # a notebook's cell, whose card need not repeat the lines
-        created = datetime.datetime.fromtimestamp(facts.get("created") or 0.0, datetime.timezone.utc)
-        self.creation_context = CreationContext(created, facts.get("user"))
 
     def __repr__(self) -> str:
         return f"Run(name={self.name!r}, status={self.status!r}, compute={self.compute!r})"
@@ -85,6 +76,11 @@ class Run:
 
     def __hash__(self) -> int:
         return hash(self.folder.path)
+
+    @property
+    def creation_context(self) -> CreationContext:
+        """When the run was submitted, and by whom."""
+        return CreationContext.of(self.folder.facts())
 
     @property
     def studio_url(self) -> str | None:
@@ -261,7 +257,9 @@ class Run:
         color = terminal and not os.environ.get("NO_COLOR")
         sys.stdout.flush()  # what was printed before stays before
         sink = out or _stdout()
-        view = View(ranks, tail, terminal, color, self._say, settled=isinstance(sink, _TextSink), shown=shown)
+        view = View(
+            ranks, tail, terminal, color, partial(_say, self.name), settled=isinstance(sink, _TextSink), shown=shown
+        )
         self.target.logs(self.folder, sink, view, follow=follow)
 
     def stacks(self, timeout: float = 20.0) -> dict[str, Any]:
@@ -290,12 +288,9 @@ class Run:
         except KeyboardInterrupt as interrupt:
             if not self.state().is_terminal:
                 again, end = f"jobsdk job stream {self.name}", f"jobsdk job cancel {self.name}"
-                self._say(f"the run goes on: {again}, or .stream(), shows it again; {end}, or .cancel(), ends it")
+                _say(self.name, f"the run goes on: {again}, or .stream(), shows it again; {end}, or .cancel(), ends it")
             notebook.show_briefly(interrupt)
             raise
-
-    def _say(self, text: str) -> None:
-        print(f"{self.name}: {text}", file=guarded(sys.stderr))
 
     def _index(self) -> None:
         from jobsdk.runs.history import History
@@ -312,10 +307,18 @@ class Run:
         return JobFailed(card.of_run(self.folder), self.report)
 
 
+def _say(name: str, text: str) -> None:
+    from jobsdk.terminal import guarded
+
+    print(f"{name}: {text}", file=guarded(sys.stderr))
+
+
 def _stdout() -> Sink:
     """Python's stdout for bytes. Under PYTHONUNBUFFERED it may write less than it is given; ours does not."""
     buffer: Any = getattr(sys.stdout, "buffer", None)
     if buffer is not None and sys.stdout.isatty():
+        from jobsdk.terminal import Guard
+
         return Guard(buffer, sys.stdout.encoding or "utf-8")
     if isinstance(buffer, io.RawIOBase):
         return open(buffer.fileno(), "wb", closefd=False)

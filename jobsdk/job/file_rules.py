@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from jobsdk.job.command import CommandJob
     from jobsdk.job.shell import Word
 
-_MPI_IMPORT = re.compile(r"^\s*(?:from|import) +(mpi4py|horovod)\b", re.MULTILINE)
+_MPI_IMPORT = r"(?m)^\s*(?:from|import) +(mpi4py|horovod)\b"
 #: By which processes meet without MPI; mpi4py is then something else's.
-_OTHER_WORLD = re.compile(r"\binit_process_group\b|\bdeepspeed\b|\bAccelerator\b|\bTF_CONFIG\b")
+_OTHER_WORLD = r"\binit_process_group\b|\bdeepspeed\b|\bAccelerator\b|\bTF_CONFIG\b"
 
 
 @rule("code")
@@ -78,8 +78,8 @@ def ranks_share_one_mpi_world(job: CommandJob, report: Report) -> None:
         return
     processes = job.resources.instance_count * ((given and given.process_count_per_instance) or 1)
     for script, nth, text in _python_scripts(job) if processes > 1 else ():
-        found = _MPI_IMPORT.search(text)
-        if found is not None and not _OTHER_WORLD.search(text):
+        found = re.search(_MPI_IMPORT, text)
+        if found is not None and not re.search(_OTHER_WORLD, text):
             what = f"the distribution {given.type}" if given else "a job without a distribution"
             message = (
                 f"{script} uses {found[1]}, and {what} starts no MPI: each of the {processes} processes "
@@ -96,7 +96,7 @@ def an_exception_ends_all_mpi_ranks(job: CommandJob, report: Report) -> None:
         return
     processes = job.resources.instance_count * (given.process_count_per_instance or 1)
     for script, nth, text in _python_scripts(job) if processes > 1 else ():
-        found = _MPI_IMPORT.search(text)
+        found = re.search(_MPI_IMPORT, text)
         if found is not None and found[1] == "mpi4py" and ".Abort(" not in text:
             message = f"{script} uses mpi4py: if one rank raises an exception, the others wait for it forever"
             fix = f"write python -m mpi4py {script}, or call MPI.COMM_WORLD.Abort() on errors"

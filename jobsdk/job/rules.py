@@ -287,12 +287,12 @@ def master_port_is_a_port(job: CommandJob, report: Report) -> None:
 
 @rule("max_restarts", "retry_on", "never_retry_on")
 def _rules_of_restarts_have_an_effect(job: CommandJob, report: Report) -> None:
-    from jobsdk.bootstrap.failures.known_errors import CLASSES
-
     for name in ("retry_on", "never_retry_on"):
         given = getattr(job, name)
         if given is None:
             continue
+        from jobsdk.bootstrap.failures.known_errors import CLASSES
+
         if not job.max_restarts:
             report.warn((name,), "has no effect: max_restarts is 0", "set max_restarts")
         for one in given if isinstance(given, list) else [given]:

@@ -7,7 +7,6 @@ where in a text it cannot be, and a keyed hash. The key is a file of the user's 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +15,6 @@ from operator import sub
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobsdk.bootstrap.failures.tracebacks import plain
 from jobsdk.bootstrap.spec import plan_file, secrets
 from jobsdk.home import locked
 from jobsdk.runs.folder import RunFolder
@@ -31,7 +29,10 @@ _KEY_BYTES = 32
 def keep_marks(run: RunFolder, hidden: SecretParts, environ: Mapping[str, str]) -> None:
     """Keep the marks of the secrets that `hidden`, what a plan leaves out, and the environment `environ` hold."""
     forms = {form for one in secrets.redactor(hidden, environ).forms for form in _as_shown(one)}
-    hashing = _Hashing(_make_key(run) if forms else b"")
+    if not forms:  # a hash of nothing would cost every start some milliseconds
+        run.write_private(_MARKS, {"key": "", "marks": []})
+        return
+    hashing = _Hashing(_make_key(run))
     marks = [[len(form), hashing.sums(form)[-1], hashing.digest(form)] for form in forms]
     run.write_private(_MARKS, {"key": hashing.digest(b""), "marks": sorted(marks)})
 
@@ -76,7 +77,9 @@ def mask_of(run: RunFolder) -> Mask | None:
     elsewhere, or its marks are gone."""
     try:
         kept = json.loads((run.path / _MARKS).read_bytes())
-        key = _read_key(run) if kept["marks"] else b""
+        if not kept["marks"]:
+            return Mask()
+        key = _read_key(run)
     except FileNotFoundError:
         return None if run.plan().get("secrets") or run.plan().get("sealed") else Mask()
     except (OSError, ValueError, KeyError):
@@ -86,7 +89,10 @@ def mask_of(run: RunFolder) -> Mask | None:
 
 class _Hashing:
     def __init__(self, key: bytes) -> None:
+        import hashlib
+
         self._key = key
+        self._blake2b = hashlib.blake2b
         self._weights = hashlib.shake_256(key).digest(256)
 
     def sums(self, data: bytes) -> list[int]:
@@ -94,11 +100,13 @@ class _Hashing:
         return [0, *accumulate(data.translate(self._weights))]
 
     def digest(self, data: bytes) -> str:
-        return hashlib.blake2b(data, key=self._key, digest_size=32).hexdigest()
+        return self._blake2b(data, key=self._key, digest_size=32).hexdigest()
 
 
 def _as_shown(form: str) -> Iterator[bytes]:
     """A form of a value as it is, and as it looks when a log is read and shown."""
+    from jobsdk.bootstrap.failures.tracebacks import plain
+
     yield _encoded(form)
     shown = plain(form.encode("utf-8", "surrogateescape").decode("utf-8", "replace")).strip()
     if len(shown) >= secrets.SHORTEST:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Set, c
 from .. import distributions, launchers
 from ..control.channel import Message
 from ..coordinator.blame import hold_s
-from ..failures import tracebacks
 from ..hangs.watch import HANG_WARNING_S, Whereabouts
 from ..spec import exit_codes, mlflow_store, paths
 from ..spec import ranks as ranks_
@@ -203,7 +202,7 @@ class NodeAttempt:
         if not code:
             return
         node = self._member.node
-        what = "%s on node %d %s" % (self._launcher.name, node.rank, tracebacks.describe(code, signum))
+        what = "%s on node %d %s" % (self._launcher.name, node.rank, exit_codes.describe(code, signum))
         abort = self._launcher.aborted(node.run_dir, self._member.attempt or 0)
         if abort is not None:
             self._aborted(abort, code, "%s, and %s" % (abort.what, what))

@@ -14,7 +14,7 @@ from ..control.client import ControlClient
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT_S
 from ..spec import mlflow_store, variables
-from ..system import infiniband, network, processes
+from ..system import network, processes
 from .node import Node
 
 if TYPE_CHECKING:
@@ -141,4 +141,8 @@ class Membership:
 
     def _infiniband(self) -> Optional[List[str]]:
         """This node's usable devices; a node alone needs none."""
-        return infiniband.usable(self.plan.get("network") or {}) if self.plan["nodes"] > 1 else None
+        if self.plan["nodes"] == 1:
+            return None
+        from ..system import infiniband
+
+        return infiniband.usable(self.plan.get("network") or {})

@@ -13,13 +13,12 @@ import socket
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from .. import distributions, launchers
 from ..control.channel import Channel, Message, Outgoing
 from ..control.loop import Loop
 from ..control.server import HEARTBEAT_TIMEOUT_S, Pulse
-from ..failures import tracebacks
 from ..spec import events, exit_codes, paths, plan_file
 from ..spec import ranks as ranks_
 from ..system import network, private, processes
@@ -39,9 +38,10 @@ _Used = Optional[Sequence[int]]  # what of the budgets was used (restarts.Used)
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
-class _Bootstrap(NamedTuple):
-    rank: int
-    channel: Channel
+class _Bootstrap:
+    def __init__(self, rank: int, channel: Channel) -> None:
+        self.rank = rank
+        self.channel = channel
 
 
 class Supervisor:
@@ -176,7 +176,7 @@ class Supervisor:
         """The node whose bootstrap ended first, and how."""
         own = [end for end in self._ended if end[:2] != (exit_codes.LOST, None)]  # the others only lost node 0
         code, signum, rank = (own or self._ended or [(exit_codes.CANCELED, None, 0)])[0]
-        how = tracebacks.describe(code, signum)
+        how = exit_codes.describe(code, signum)
         if rank in self._silent:
             how = "gave no sign of life for %g s and %s" % (self._heartbeat, how)
         return rank, "the bootstrap of node %d %s" % (rank, how)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional,
 
 from ..control.channel import Outgoing
 from ..control.server import ControlServer, Peer
-from ..system import infiniband, network
+from ..system import network
 
 if TYPE_CHECKING:
     from ..spec.messages import Join, Standing, Start
@@ -91,11 +91,15 @@ class Members:
     def start_message(self, ports: List[Any], attempt: int) -> Tuple[Start, Optional[str]]:
         """The message that starts all nodes, the same for each, as there may be a thousand; and a warning."""
         nodes = [self.present[number] for number in range(self._plan["nodes"])]
-        names = ["node %d (%s)" % (number, node["host"]) for number, node in enumerate(nodes)]
-        offers = [node.get("infiniband") for node in nodes]
-        agreement = infiniband.agree(self._plan.get("network") or {}, offers, names)  # devices that all may use
+        devices = warning = None
+        if len(nodes) > 1:
+            from ..system import infiniband
+
+            names = ["node %d (%s)" % (number, node["host"]) for number, node in enumerate(nodes)]
+            offers = [node.get("infiniband") for node in nodes]
+            devices, warning = infiniband.agree(self._plan.get("network") or {}, offers, names)  # that all may use
         message: Start = {
             "type": "start", "addresses": network.addresses(nodes), "ports": ports, "restart": attempt,
-            "infiniband": agreement.devices,
+            "infiniband": devices,
         }  # fmt: skip
-        return message, agreement.warning
+        return message, warning

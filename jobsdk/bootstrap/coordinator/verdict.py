@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from ..spec import events
 from .attempt import Attempt
@@ -17,12 +17,13 @@ if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from .restarts import Decision
 
 
-class Verdict(NamedTuple):
+class Verdict:
     """How a start of the job ended; `again` where it is to be started once more, `why` it is not otherwise."""
 
-    outcome: Outcome
-    again: Optional[Decision] = None
-    why: str = ""
+    def __init__(self, outcome: Outcome, again: Optional[Decision] = None, why: str = "") -> None:
+        self.outcome = outcome
+        self.again = again
+        self.why = why
 
 
 class Judge:

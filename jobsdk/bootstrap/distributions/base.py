@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional
 
 from ..spec import paths, ranks
-from ..spec.facts import Facts
-from ..system import infiniband
 
 if TYPE_CHECKING:
+    from ..spec.facts import Facts
     from ..spec.plan import Plan
 
 
@@ -131,6 +130,10 @@ class Distribution:
     def network_variables(self, facts: Facts) -> Dict[str, str]:
         """Variables that choose the network."""
         network = self.plan.get("network") or {}
+        if not network and facts.interface is None and facts.infiniband is None:
+            return {}  # on one node there is nothing to choose
+        from ..system import infiniband
+
         return infiniband.variables(network, self.kind, facts.interface, facts.infiniband)
 
     def defaults(self) -> Dict[str, str]:

@@ -11,8 +11,9 @@ import re
 import signal
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
+from ..spec import exit_codes
 from ..spec.text import bytes_text
-from . import known_errors, tracebacks
+from . import known_errors
 from .known_errors import CHILD, CLASSES, ROOT, SIGNS, SILENT, STOPPED, VICTIM, Sign
 
 if TYPE_CHECKING:
@@ -213,10 +214,10 @@ def _facts(record: Record, found: _Finding) -> Dict[str, Any]:
     evidence: Mapping[str, Any] = record.get("evidence") or {}
     disk, oom = evidence.get("disk") or {}, evidence.get("oom") or {}
     port = _port(found.detail, record) if found.name == "port_in_use" else None
-    how = tracebacks.describe(int(record.get("exit_code") or 0), record.get("signal"))
+    how = exit_codes.describe(int(record.get("exit_code") or 0), record.get("signal"))
     signum = _signal(_end(record))
     if record.get("signal") is None and signum is not None:
-        how = "%s (%s)" % (how, tracebacks.signal_name(signum))
+        how = "%s (%s)" % (how, exit_codes.signal_name(signum))
     facts = {
         "how": how,
         "error": found.detail if found.name == "mpi_library" else _short(found.detail),

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Dict, Optional, cast
 
 from ..spec import facts as facts_
-from . import evidence, patterns, tracebacks
+from . import evidence
 
 if TYPE_CHECKING:
     from ..spec.plan import Plan
@@ -27,6 +27,8 @@ class Autopsy:
 
     def of(self, pid: Optional[int], log: str, code: int, signum: Optional[int]) -> RankEnd:
         """traceback, error, last_lines, evidence, and the patterns of the job's rules that the output has."""
+        from . import patterns, tracebacks  # what only a failure needs is imported then
+
         group = self._groups.get(pid) if pid is not None else None
         found = self._watch.of(group, code, signum)
         facts = self._facts

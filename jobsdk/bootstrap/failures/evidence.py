@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 _FULL = 1 << 20  # bytes; a disk with less counts as full: a write fails before the last block is taken
 _UNLIMITED = 1 << 60  # bytes; version 1 writes "no limit" as a number near 2**63
 _SHM = "/dev/shm"
 
 
-class _Count(NamedTuple):
-    """What the kernel counts for a memory cgroup."""
-
-    kills: int  # processes of it that were killed
-    limited: int  # how often its limit was why; 0 in version 1, which does not tell
+#: What the kernel counts for a memory cgroup: the processes of it that were killed, and how often its limit was why
+#: (0 in version 1, which does not tell).
+_Count = Tuple[int, int]
 
 
-class Group(NamedTuple):
+class Group:
     """The memory cgroup of a process and those around it, the innermost first, with their counts at that time."""
 
-    folders: List[str]
-    counts: Dict[str, _Count]
+    __slots__ = ("counts", "folders")  # a NamedTuple would cost every start a quarter of a millisecond
+
+    def __init__(self, folders: List[str], counts: Dict[str, _Count]) -> None:
+        self.folders = folders
+        self.counts = counts
 
 
 def cgroup_of(pid: int) -> Optional[Group]:
@@ -37,9 +38,9 @@ def cgroup_of(pid: int) -> Optional[Group]:
             continue
         folder = _folder(mount, path)
         folders: List[str] = []
-        while folder.startswith(mount.point) and len(folders) < 32:
+        while folder.startswith(mount[0]) and len(folders) < 32:
             folders.append(folder)
-            if folder == mount.point:
+            if folder == mount[0]:
                 break
             folder = os.path.dirname(folder)
         counts = {folder: count for folder in folders for count in [_count(folder)] if count is not None}
@@ -78,10 +79,10 @@ class Watch:
         if group is not None:
             now = {folder: count for folder in group.counts for count in [_count(folder)] if count is not None}
             known = group.folders[0] in now
-            grown = {folder: count.kills - group.counts[folder].kills for folder, count in now.items()}
+            grown = {folder: count[0] - group.counts[folder][0] for folder, count in now.items()}
             kills = max([0, *grown.values()])
             if kills:
-                hit = [one for one in now if now[one].limited > group.counts[one].limited or _was_full(one)]
+                hit = [one for one in now if now[one][1] > group.counts[one][1] or _was_full(one)]
                 limits = [limit for limit in map(limit_of, hit) if limit is not None]
                 source = "cgroup" if limits else "kernel"  # the whole machine's memory was used up
                 return {"source": source, "limit": min(limits) if limits else None, "kills": kills}
@@ -107,10 +108,7 @@ class Watch:
 # -- cgroups ---------------------------------------------------------------------------------------------------------
 
 
-class _Mount(NamedTuple):
-    point: str
-    root: str  # the cgroup that is to be seen at `point`: in a container its own
-
+_Mount = Tuple[str, str]  # where it is, and the cgroup that is to be seen there: in a container its own
 
 _found: Optional[List[Tuple[int, _Mount]]] = None
 
@@ -125,7 +123,7 @@ def _mounts() -> List[Tuple[int, _Mount]]:
             fields, kind = words.split(), rest.split()
             version = {"cgroup": 1, "cgroup2": 2}.get(kind[0] if kind else "")
             if len(fields) > 4 and (version == 2 or (version == 1 and "memory" in kind[-1].split(","))):
-                _found.append((version, _Mount(fields[4], fields[3])))
+                _found.append((version, (fields[4], fields[3])))
         _found.sort(key=lambda one: one[0])  # where both are mounted, version 1 has the memory
     return _found
 
@@ -139,21 +137,21 @@ def _path_of(pid: int, version: int) -> Optional[str]:
 
 
 def _folder(mount: _Mount, path: str) -> str:
-    inner = path
-    if mount.root != "/" and (path == mount.root or path.startswith(mount.root + "/")):
-        inner = path[len(mount.root) :]
-    folder = os.path.normpath(mount.point + "/" + inner.lstrip("/"))
-    return folder if os.path.isdir(folder) else mount.point
+    point, root = mount
+    if root != "/" and (path == root or path.startswith(root + "/")):
+        path = path[len(root) :]
+    folder = os.path.normpath(point + "/" + path.lstrip("/"))
+    return folder if os.path.isdir(folder) else point
 
 
 def _count(folder: str) -> Optional[_Count]:
     if os.path.exists(folder + "/memory.events"):
         events = _table(folder + "/memory.events")
-        return _Count(events["oom_kill"], events.get("oom", 0)) if "oom_kill" in events else None
+        return (events["oom_kill"], events.get("oom", 0)) if "oom_kill" in events else None
     control = _table(folder + "/memory.oom_control")
     if "oom_kill" not in control:  # before Linux 4.13
         return None
-    return _Count(control["oom_kill"], 0)
+    return control["oom_kill"], 0
 
 
 def limit_of(folder: str) -> Optional[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, NamedTuple
 from .. import distributions
 from ..spec import exit_codes
 from ..spec.text import ranges
-from . import classify, tracebacks
+from . import classify
 
 if TYPE_CHECKING:
     from ..spec.plan import Plan
@@ -155,7 +155,7 @@ def _fate(end: Optional[RankEnd]) -> str:
         return "completed"
     if classify.judge(end)["secondary"]:
         return "lost a peer (exit code %d)" % end["exit_code"]
-    return tracebacks.describe(end["exit_code"], end["signal"])
+    return exit_codes.describe(end["exit_code"], end["signal"])
 
 
 def rank_records(plan: Plan, ends: Mapping[int, RankEnd]) -> Iterable[RankRecord]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from typing import Any, Dict, List, NamedTuple, Optional
+
+from ..spec.exit_codes import describe as describe
 
 _TAIL = 128 << 10  # bytes of a log that are looked at, however long its lines are
 _LINES = 20
@@ -60,21 +61,6 @@ def last_words(log: str) -> Dict[str, Any]:
         "error": found.error[:_WIDTH] if found else None,
         "last_lines": [line[:_WIDTH] for line in lines[-_LINES:]],
     }
-
-
-def describe(exit_code: int, signum: Optional[int]) -> str:
-    """An exit in words: `exited with code 3`, `was killed by SIGKILL`."""
-    if signum is None:
-        return "exited with code %d" % exit_code
-    return "was killed by %s" % signal_name(signum)
-
-
-def signal_name(signum: int) -> str:
-    """`SIGKILL`; `signal 72` for one without a name."""
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return "signal %d" % signum
 
 
 def _tail(log: str) -> List[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from .. import distributions
-from ..spec.facts import Facts
 from .base import Launcher as Launcher
 
 if TYPE_CHECKING:  # a node imports only the module that its job needs
     from ..control.loop import Loop
+    from ..spec.facts import Facts
     from ..spec.plan import Plan
     from .abort import Abort as Abort
     from .ray_cluster import Assembly as Assembly

@@ -12,11 +12,11 @@ import sys
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple
 
 from .. import distributions
-from ..spec import facts as facts_
 from ..spec import paths
 
 if TYPE_CHECKING:  # for annotations only
     from ..control.loop import Loop
+    from ..spec import facts as facts_
     from ..spec.plan import Plan
     from .abort import Abort
 

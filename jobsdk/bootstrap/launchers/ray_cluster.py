@@ -18,8 +18,8 @@ from ..control.rendezvous import Rendezvous
 from ..distributions import contract
 from ..distributions.ray import _CLIENT, _DASHBOARD, _HEAD, _address, _derived, folder, remove, variables
 from ..failures import tracebacks
+from ..spec import exit_codes, paths
 from ..spec import facts as facts_
-from ..spec import paths
 from ..system import processes
 from . import base
 
@@ -128,7 +128,7 @@ class Member:
     def failure(self, code: int, signum: Optional[int]) -> ClusterFailure:
         """Why the cluster of this node has ended before the command."""
         what = "ended while the job ran" if self.is_up else "could not be started"
-        how = self.last_words() or tracebacks.describe(code, signum)
+        how = self.last_words() or exit_codes.describe(code, signum)
         return ClusterFailure("ray_ended", "Ray on node %d %s: %s" % (self._node_rank, what, how))
 
     def last_words(self) -> str:
@@ -137,7 +137,7 @@ class Member:
         found = _DEAD.search(text)
         if found is not None:
             code = int(found[2])
-            return "its %s %s" % (found[1], tracebacks.describe(code, -code if code < 0 else None))
+            return "its %s %s" % (found[1], exit_codes.describe(code, -code if code < 0 else None))
         lines = [line.partition(" -- ")[2] or line for line in text.splitlines() if line.strip()]
         return str(tracebacks.last_words(self.log)["error"] or (lines[-1].strip() if lines else ""))[:200]
 

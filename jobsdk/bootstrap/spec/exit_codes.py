@@ -1,4 +1,9 @@
-"""Exit codes of a job, or of a bootstrap, that no rank ended."""
+"""Exit codes of a job, or of a bootstrap, that no rank ended; and exit codes in words."""
+
+from __future__ import annotations
+
+import signal
+from typing import Optional
 
 #: As shells and `timeout` have them: SIGINT, and time that is used up.
 CANCELED, TIMED_OUT = 130, 124
@@ -12,3 +17,18 @@ NOT_STARTED = 126
 NO_PROGRESS = 80
 #: A fault of the bootstrap itself (sysexits: software).
 FAULT = 70
+
+
+def describe(exit_code: int, signum: Optional[int]) -> str:
+    """An exit in words: `exited with code 3`, `was killed by SIGKILL`."""
+    if signum is None:
+        return "exited with code %d" % exit_code
+    return "was killed by %s" % signal_name(signum)
+
+
+def signal_name(signum: int) -> str:
+    """`SIGKILL`; `signal 72` for one without a name."""
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return "signal %d" % signum

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Optional, Tuple, Union
 
 if TYPE_CHECKING:
     from .plan import Plan
 
 
-class Process(NamedTuple):
+class Process:
     """One process of the job: its global rank, its place on its node, and its role there."""
 
-    rank: int
-    local_rank: int
-    node_rank: int
-    local_size: int
-    role: str  # "worker", or TensorFlow's "chief" / "ps"
-    role_index: int
+    __slots__ = ("local_rank", "local_size", "node_rank", "rank", "role", "role_index")
+
+    def __init__(self, rank: int, local_rank: int, node_rank: int, local_size: int, role: str, role_index: int) -> None:
+        self.rank = rank
+        self.local_rank = local_rank
+        self.node_rank = node_rank
+        self.local_size = local_size
+        self.role = role  # "worker", or TensorFlow's "chief" / "ps"
+        self.role_index = role_index
 
 
 def gpus_of(plan: Plan, processes: int) -> int:

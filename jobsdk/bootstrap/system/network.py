@@ -6,18 +6,21 @@ import errno
 import os
 import socket
 import struct
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 LOOPBACK = "127.0.0.1"
 _MAPPED = "::ffff:"  # how a dual-stack socket writes an IPv4 address
 
 
-class Target(NamedTuple):
+class Target:
     """One address to connect to: its family, and what `socket.connect` takes, but for the port."""
 
-    family: int
-    host: str
-    rest: Tuple[int, ...]  # IPv6: flow and scope (the interface of a link-local address)
+    __slots__ = ("family", "host", "rest")
+
+    def __init__(self, family: int, host: str, rest: Tuple[int, ...]) -> None:
+        self.family = family
+        self.host = host
+        self.rest = rest  # IPv6: flow and scope (the interface of a link-local address)
 
     def sockaddr(self, port: int) -> Tuple[Any, ...]:
         return (self.host, port, *self.rest)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterable, List, NamedTuple, Optional
+from typing import Dict, Iterable, List, Optional
 
 
-class Stat(NamedTuple):
+class Stat:
     """One process; `name` is its first 15 bytes, `state` one letter, `ticks` its CPU time in clock ticks, with that
     of its children that have ended; `started` is in clock ticks since boot, and tells a process from a later one with
     the same pid."""
 
-    pid: int
-    name: str
-    state: str
-    parent: int
-    ticks: int
-    started: int
+    __slots__ = ("name", "parent", "pid", "started", "state", "ticks")
+
+    def __init__(self, pid: int, name: str, state: str, parent: int, ticks: int, started: int) -> None:
+        self.pid = pid
+        self.name = name
+        self.state = state
+        self.parent = parent
+        self.ticks = ticks
+        self.started = started
 
     @property
     def is_zombie(self) -> bool:

@@ -298,7 +298,8 @@ def _kind(error: BaseException) -> Any:
 def _explained(url: str, path: str, work: Callable[[], Moved]) -> Moved:
     """The result of `work`; every error as a StoreError that says what to do."""
     store = stores.store_of(url)
-    package, credentials = store or ("a package of fsspec", "its credentials")
+    package = store.package if store else "a package of fsspec"
+    credentials = store.credentials if store else "its credentials"
     try:
         return work()
     except StoreError:

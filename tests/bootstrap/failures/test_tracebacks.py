@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobsdk.bootstrap.failures import tracebacks
+from jobsdk.bootstrap.spec import exit_codes
 
 CHAINED = """
 try:
@@ -106,7 +107,7 @@ def test_no_log_at_all(tmp_path: Path) -> None:
     [(3, None, "exited with code 3"), (137, 9, "was killed by SIGKILL"), (200, 72, "was killed by signal 72")],
 )
 def test_exits_in_words(code: int, signum: int | None, words: str) -> None:
-    assert tracebacks.describe(code, signum) == words
+    assert exit_codes.describe(code, signum) == words
 
 
 def test_of_silence_there_are_no_last_lines(tmp_path: Path) -> None:
