@@ -8,6 +8,24 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Views(Protocol):
+        """Draws objects as HTML, and a run as a bundle of MIME types; `show` displays a run and keeps it up to date."""
+
+        def of_job(self, job: Any) -> str: ...
+        def of_explanation(self, explained: Any) -> str: ...
+        def of_metrics(self, points: Any) -> str: ...
+        def of_run(self, run: Any) -> dict[str, str]: ...
+        def show(self, run: Any) -> None: ...
+
+
+#: Loads what draws. It stands above all that it draws, so `jobsdk/__init__.py` sets it here.
+views: Callable[[], Views]
 
 
 def shown(error: BaseException) -> list[str]:

@@ -59,10 +59,7 @@ BOOTSTRAP_LAYERS = """
 """
 #: Imports that run upwards, with the reason. None may be added.
 UPWARD = {
-    ("job", "client"): "CommandJob.explain() is a convenience: it imports the client when it is called",
-    ("job", "views"): "a job shows itself in a notebook",
-    ("client", "views"): "a run shows itself in a notebook",
-    ("client", "functions"): "client.create_or_update takes a decorated function; Run.result() loads what one returned",
+    ("job", "client"): "CommandJob.explain() gives the client's Explanation: a hook would hide the import and its type",
 }
 #: Code on the way of a job that asks for a type by its name, by what is searched for. These numbers may only fall.
 CEILINGS = {

@@ -6,6 +6,7 @@ import io
 from math import isfinite
 from typing import Any
 
+from jobsdk import notebook
 from jobsdk.runs.metrics import Point
 
 _LEGEND = 10  # lines of a drawing that are named
@@ -44,10 +45,7 @@ class Metrics(dict[str, list[Point]]):
         return figure
 
     def _repr_html_(self) -> str:
-        from jobsdk.views.charts import curves
-        from jobsdk.views.markup import card
-
-        return card(curves(self) if self else "no metrics")
+        return notebook.views().of_metrics(self)
 
 
 def _figure() -> Any:
@@ -77,9 +75,7 @@ def _not_there(name: str, known: list[str]) -> str:
 
 
 def _brief(error: Exception) -> Exception:
-    from jobsdk.notebook import show_briefly
-
-    show_briefly(error)
+    notebook.show_briefly(error)
     return error
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from jobsdk import notebook
 from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.distributions import contract
 from jobsdk.bootstrap.spec import facts as facts_
@@ -176,9 +177,7 @@ class Explanation:
         return self.to_text()
 
     def _repr_html_(self) -> str:
-        from jobsdk.views.cards import of_explanation
-
-        return of_explanation(self)
+        return notebook.views().of_explanation(self)
 
 
 def explain(job: CommandJob, *, compute: str | None = None) -> Explanation:

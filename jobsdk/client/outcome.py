@@ -1,4 +1,4 @@
-"""What the ranks' functions have returned or raised, as it came back; see `call`."""
+"""What the ranks' functions have returned or raised, as it came back; see `jobsdk.functions.call`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from typing import Any, NamedTuple
 from jobsdk.bootstrap import distributions
 from jobsdk.bootstrap.spec import paths
 from jobsdk.errors import JobFailed, JobsdkError
-from jobsdk.functions import call
-from jobsdk.runs import provenance
 from jobsdk.runs.folder import RunFolder
-
-PROPERTY = provenance.FUNCTION
+from jobsdk.train import reporting
 
 
 class Outcome(NamedTuple):
@@ -57,9 +54,9 @@ def _file(run: RunFolder, rank: int) -> str:
     from jobsdk import compute
 
     # Azure ML's own launcher: there it lies among the outputs, which are fetched as a whole.
-    kept = f"{compute.of_run(run).fetch(run, ['default'])['default']}/{call.KEPT.partition('/')[2]}"
+    outputs, kept = compute.of_run(run).fetch(run, ["default"]), os.path.dirname(reporting.KEPT).partition("/")[2]
     who = f"{process.role}-{process.role_index}" if distributions.of(plan).has_roles else f"rank-{rank}"
-    return f"{kept}/{who}.result.log"
+    return f"{outputs['default']}/{kept}/{who}.result.log"
 
 
 def loaded(found: Outcome, trusted: bool = True) -> Any:

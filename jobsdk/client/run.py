@@ -20,10 +20,10 @@ from jobsdk.runs.state import State
 
 if TYPE_CHECKING:
     from jobsdk.bootstrap.spec.report import RunReport
+    from jobsdk.client.curves import Metrics
     from jobsdk.compute.base import Compute
     from jobsdk.job.kinds import Items
     from jobsdk.runs.logs import Chosen, Shown, Sink
-    from jobsdk.views.curves import Metrics
 
 #: What of a run can be changed after its submission.
 CHANGEABLE = ("display_name", "description", "tags", "properties")
@@ -53,7 +53,7 @@ class Run:
         self.nodes: int | None = facts.get("nodes")
         self.processes: int | None = facts.get("processes")
         self.archived = bool(facts.get("archived"))
-        self._streamed_in: int | None = None  # a notebook's cell, whose card need not repeat the lines
+        self.streamed_in: int | None = None  # a notebook's cell, whose card need not repeat the lines
 
     def __repr__(self) -> str:
         return f"Run(name={self.name!r}, status={self.status!r}, compute={self.compute!r})"
@@ -62,14 +62,10 @@ class Run:
         """In a notebook, while it runs: a card that goes on by itself."""
         if not notebook.is_notebook() or self.folder.recorded_state().is_terminal:
             raise NotImplementedError  # by which IPython goes on with what it has else: the next method, or repr()
-        from jobsdk.views import live
-
-        live.show(self)
+        notebook.views().show(self)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from jobsdk.views.live import LiveCard
-
-        return LiveCard(self, with_lines=self._streamed_in is None or self._streamed_in != notebook.cell()).data()[0]
+        return notebook.views().of_run(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.folder.path == other.folder.path
@@ -134,8 +130,8 @@ class Run:
 
         `jobsdk.runs.metrics.last` of them is the metric's value. What went to a user's own tracking server is not here.
         """
+        from jobsdk.client.curves import Metrics
         from jobsdk.runs import metrics
-        from jobsdk.views.curves import Metrics
 
         return Metrics(metrics.read(self.name, str(self.folder.path)))
 
@@ -201,7 +197,7 @@ class Run:
             self._raise_failure(("Completed",))
             return self
         from jobsdk.bootstrap import distributions
-        from jobsdk.functions import outcome
+        from jobsdk.client import outcome
 
         error = self.exception(trusted=trusted)
         if error is not None:
@@ -219,16 +215,16 @@ class Run:
         failure = self._failure()
         if not self.is_of_function:
             return failure
-        from jobsdk.functions import outcome
+        from jobsdk.client import outcome
 
         return outcome.exception(self.folder, failure, trusted)
 
     @property
     def is_of_function(self) -> bool:
         """Whether the run calls a Python function, whose value `result` gives."""
-        from jobsdk.functions.outcome import PROPERTY
+        from jobsdk.runs.provenance import FUNCTION
 
-        return PROPERTY in self.properties
+        return FUNCTION in self.properties
 
     def stream(self, *, ranks: Chosen = None, tail: int | None = None, out: Sink | None = None) -> Run:
         """Show what the ranks write, until the end; `ranks` as in "0,3-5" or "last", `tail` lines of each first.
@@ -238,7 +234,7 @@ class Run:
         """
         with self._left_to_itself():
             self.logs(ranks=ranks, tail=tail, out=out, follow=True)
-        self._streamed_in = notebook.cell()
+        self.streamed_in = notebook.cell()
         self._index()
         self._raise_failure(("Completed", "Canceled"))
         return self

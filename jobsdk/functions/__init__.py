@@ -111,8 +111,8 @@ class FunctionJob:
         from pathlib import Path
 
         from jobsdk.functions import payload
-        from jobsdk.functions.outcome import PROPERTY
         from jobsdk.job.paths import working_directory
+        from jobsdk.runs.provenance import FUNCTION
 
         empty, code = self._options.job("true", None), self.code
         place = f"{payload.FOLDER}/call.py"
@@ -123,7 +123,7 @@ class FunctionJob:
         else:
             code = payload.stage(payload.pickled(self.fn, self.args, self.kwargs, code), code)
         name = name_of(self.fn)
-        names = {"display_name": empty.display_name or name, "properties": {**empty.properties, PROPERTY: name}}
+        names = {"display_name": empty.display_name or name, "properties": {**empty.properties, FUNCTION: name}}
         return self._options.job(f"python3 {place}", code, **names)
 
     def explain(self, **options: Any) -> Explanation:

@@ -367,10 +367,10 @@ class CommandJob(Restarts, hints=_HINTS):
         return super(CommandJob, shown(self)).__repr__()
 
     def _repr_html_(self) -> str:
+        from jobsdk import notebook
         from jobsdk.job.secret_rules import shown
-        from jobsdk.views.cards import of_job
 
-        return of_job(shown(self))
+        return notebook.views().of_job(shown(self))
 
     def _absolute(self, path: str) -> str:
         return str(self.resolve(path))

@@ -7,7 +7,7 @@ from math import isfinite
 
 from jobsdk.runs.metrics import Point
 from jobsdk.runs.timeline import PHASES, Timeline
-from jobsdk.views.markup import Markup, joined, tag
+from jobsdk.views.markup import Markup, card, joined, tag
 
 _LABELS, _WIDTH, _ROW = 110, 760, 22
 _MOST = 400  # points of a curve that are drawn
@@ -98,6 +98,11 @@ def _thinned(line: list[Point]) -> list[Point]:
         part = sorted(line[at : at + size], key=lambda point: point.value)
         kept += sorted({part[0], part[-1]})
     return [*kept, line[-1]]
+
+
+def of_metrics(metrics: dict[str, list[Point]]) -> Markup:
+    """The curves as a card of their own."""
+    return card(curves(metrics) if metrics else "no metrics")
 
 
 def curves(metrics: dict[str, list[Point]]) -> Markup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from jobsdk import notebook
 from jobsdk.errors import JobsdkError
 from jobsdk.views import cards
 from jobsdk.views.merged import label
@@ -94,6 +95,12 @@ class _Display:
 
 _lock = threading.Lock()
 _displays: dict[str, _Display] = {}
+
+
+def of_run(run: Run) -> dict[str, str]:
+    """A run as it is now; without the lines that the same cell has streamed."""
+    is_streamed = run.streamed_in is not None and run.streamed_in == notebook.cell()
+    return LiveCard(run, with_lines=not is_streamed).data()[0]
 
 
 def show(run: Run) -> None:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from jobsdk.client.curves import Metrics
 from jobsdk.runs.metrics import Point
-from jobsdk.views.curves import Metrics
 
 METRICS = Metrics(
     {

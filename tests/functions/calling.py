@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobsdk.functions import outcome, payload
+from jobsdk.client import outcome
+from jobsdk.functions import payload
 
 
 class Called:

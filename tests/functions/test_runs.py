@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from jobsdk import JobFailed, JobsdkError, MLClient, PyTorchDistribution, as_completed, function
+from jobsdk.client.outcome import RemoteTraceback
 from jobsdk.client.run import Run
-from jobsdk.functions.outcome import RemoteTraceback
 from tests.bootstrap.runs import wait_for
 from tests.functions.project import work
 from tests.functions.project.models import Point

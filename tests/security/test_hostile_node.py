@@ -19,12 +19,12 @@ from jobsdk import JobFailed, MLClient, command, function
 from jobsdk.bootstrap.spec import paths
 from jobsdk.bootstrap.transport import ssh_files
 from jobsdk.bootstrap.transport.extraction import Refused
+from jobsdk.client.outcome import RemoteTraceback
 from jobsdk.client.run import Run
 from jobsdk.compute.engine.hold import Hold
 from jobsdk.compute.hosts.gathering import gather
 from jobsdk.compute.hosts.remote import RemoteHost
 from jobsdk.errors import ComputeError, JobsdkError
-from jobsdk.functions.outcome import RemoteTraceback
 from jobsdk.runs.folder import RunFolder
 from jobsdk.views.live import LiveCard
 from tests.compute.ssh.sshd import Sshd, end_connections

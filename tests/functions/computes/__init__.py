@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jobsdk import MLClient, PyTorchDistribution, function
+from jobsdk.client.outcome import RemoteTraceback
 from jobsdk.client.run import Run
-from jobsdk.functions.outcome import RemoteTraceback
 from tests.functions.project import work
 from tests.functions.project.models import Point
 from tests.functions.project.models.shapes import WrongShape
