@@ -20,6 +20,7 @@ _LEFT_OUT = {
     os.path.join("spec", "event.py"),
     os.path.join("spec", "messages.py"),
     os.path.join("spec", "plan.py"),
+    os.path.join("spec", "preflight_messages.py"),
     os.path.join("spec", "report.py"),
     os.path.join("spec", "store_messages.py"),
 }

@@ -22,7 +22,7 @@ from .supervisor_link import Lifeline
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..spec.event import Facts
-    from ..spec.messages import Start
+    from ..spec.messages import Shell, Start
     from ..spec.plan import Plan
     from .uploads import NodeUploads
 
@@ -122,7 +122,7 @@ class NodeAgent:
         elif kind == "stacks":
             self._whereabouts.take(message["number"], message["places"])
         elif kind == "shell":
-            self._attempt.hear_shell(message)
+            self._attempt.hear_shell(cast("Shell", message))
         elif kind == "cluster":
             self._attempt.hear_cluster(message["what"])
         elif kind == "handed_over" and self._coordinator is None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Set, cast
+from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Set
 
 from .. import distributions, launchers
-from ..control.channel import Message
 from ..coordinator.blame import hold_s
 from ..hangs.watch import HANG_WARNING_S, Whereabouts
 from ..spec import exit_codes, mlflow_store, paths
@@ -114,7 +113,7 @@ class NodeAttempt:
         except OSError as error:
             self._cannot_start(error)
 
-    def hear_shell(self, message: Message) -> None:
+    def hear_shell(self, message: Shell) -> None:
         """Another process of the job has a command run here."""
         if message["what"] != "open":
             if self._shells is not None:
@@ -134,10 +133,7 @@ class NodeAttempt:
     def _new_shells(self, environment: Mapping[str, str], address: str) -> Sessions:
         from ..remote_shell.sessions import Sessions
 
-        def send(session: str, what: str, **facts: Any) -> None:
-            self._member.send(cast("Shell", dict(facts, type="shell", session=session, what=what)))
-
-        return Sessions(self._member.loop, environment, address, self._plan["grace_s"], send)
+        return Sessions(self._member.loop, environment, address, self._plan["grace_s"], self._member.send)
 
     def _began(self, pid: int, process: Optional[ranks_.Process], log: str) -> None:
         self._children.began(pid, process, log)

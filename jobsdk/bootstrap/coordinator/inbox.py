@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         RankSaid,
         RankStarted,
         Ready,
+        Shell,
         StacksTaken,
         Uploaded,
         Warned,
@@ -126,6 +127,6 @@ class Inbox:
     def _on_uploaded(self, peer: Peer, message: Uploaded) -> None:
         self._job.uploads.heard(peer.number, message)
 
-    def _on_shell(self, peer: Peer, message: Message) -> None:
+    def _on_shell(self, peer: Peer, message: Shell) -> None:
         if self._job.shells is not None:
             self._job.shells.heard(peer, message)

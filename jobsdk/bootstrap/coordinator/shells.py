@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence
 
-from ..control.channel import Message
 from ..control.server import Peer
 from .members import Members
 
 if TYPE_CHECKING:  # what few jobs need is imported where it is used
     from ..remote_shell.relay import Relay
+    from ..spec.messages import Shell
 
 
 class Shells:
@@ -29,7 +29,7 @@ class Shells:
         self._began = began
         self._relay: Optional[Relay] = None
 
-    def heard(self, peer: Peer, message: Message) -> None:
+    def heard(self, peer: Peer, message: Shell) -> None:
         if self._relay is None:
             from ..remote_shell.relay import Relay
 

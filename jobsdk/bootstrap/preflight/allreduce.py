@@ -9,9 +9,12 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, Mapping, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn, Optional
 
 from ..control.loop import Loop
+
+if TYPE_CHECKING:
+    from ..spec.preflight_messages import AllReduce
 
 #: Seconds until all have imported torch, met and measured.
 PATIENCE_S = 60.0
@@ -32,7 +35,7 @@ class Reduction:
         environment: Mapping[str, str],
         backend: str,
         port: int,
-        done: Callable[[Dict[str, Any]], None],
+        done: Callable[[AllReduce], None],
     ) -> None:
         import subprocess
 
@@ -61,10 +64,10 @@ class Reduction:
             code = self._process.wait()
             self._end({"error": "its process ended with code %d" % code} if code else self._last())
 
-    def _last(self) -> Dict[str, Any]:
+    def _last(self) -> AllReduce:
         """The last line that it wrote."""
         try:
-            said: Dict[str, Any] = json.loads(self._said.splitlines()[-1])
+            said: AllReduce = json.loads(self._said.splitlines()[-1])
             return said
         except (IndexError, ValueError):
             return {"error": "it said nothing"}
@@ -74,7 +77,7 @@ class Reduction:
         self._process.wait()
         self._end({"error": "it was not through after %.0f s" % PATIENCE_S})
 
-    def _end(self, said: Dict[str, Any]) -> None:
+    def _end(self, said: AllReduce) -> None:
         self._late.cancel()
         self._loop.forget(self._output)
         assert self._process.stdout is not None
@@ -93,7 +96,7 @@ def run(backend: str) -> NoReturn:
     os._exit(0)  # a destructor of a process group may wait for nodes that are lost
 
 
-def _measured(backend: str) -> Dict[str, Any]:
+def _measured(backend: str) -> AllReduce:
     import datetime
 
     import torch
@@ -102,7 +105,8 @@ def _measured(backend: str) -> Dict[str, Any]:
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(backend, timeout=datetime.timedelta(seconds=_MEET_S))
     device = torch.device("cuda", 0) if backend == "nccl" else torch.device("cpu")
-    began, size, best = time.monotonic(), _FIRST, {"gbps": 0.0, "bytes": 0}
+    best: AllReduce = {"gbps": 0.0, "bytes": 0}
+    began, size = time.monotonic(), _FIRST
     while True:
         data = torch.ones(size // 4, dtype=torch.float32, device=device)
         if size == _FIRST:

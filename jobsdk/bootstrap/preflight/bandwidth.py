@@ -1,15 +1,17 @@
 """What is to be said of the bandwidth between nodes, from what was measured there. Pure.
 
-`measured` has `links`, the ring of `ring`: [{"from", "to", "gbps"} or {"from", "to", "error"}], and `all_reduce` of
-`allreduce`: {"backend", "gbps", "bytes"} or {"backend", "error"}. All rates are in Gbit/s.
+All rates are in Gbit/s.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional
 
 from ..spec.text import bytes_text
 from .finding import OK, WARNING, Finding
+
+if TYPE_CHECKING:
+    from ..spec.preflight_messages import AllReduce, Measured, NodeReport, RingLink
 
 #: Less than this part of what is usual, or nominal, is slow.
 _SLOW_PAIR, _SLOW_LINK = 1 / 3, 1 / 4
@@ -21,7 +23,7 @@ _PAIR_FIX = "look at the two nodes' cables, switch ports and negotiated speeds (
 _LINK_FIX = "look at the negotiated speed (ethtool), the MTU, and at what else uses the network"
 
 
-def nominal(reports: Mapping[int, Mapping[str, Any]], backend: Optional[str] = None) -> Optional[float]:
+def nominal(reports: Mapping[int, NodeReport], backend: Optional[str] = None) -> Optional[float]:
     """The rate of the slowest node's link, as its device tells it: with NCCL that of InfiniBand, if all have it."""
     if backend == "nccl":
         best = [_infiniband(report["facts"]) for report in reports.values()]
@@ -48,12 +50,10 @@ def _infiniband(facts: Mapping[str, Any]) -> Optional[float]:
     return max(rates, default=None)
 
 
-def findings(
-    measured: Mapping[str, Any], reports: Mapping[int, Mapping[str, Any]], name: Callable[[int], str]
-) -> Iterator[Finding]:
+def findings(measured: Measured, reports: Mapping[int, NodeReport], name: Callable[[int], str]) -> Iterator[Finding]:
     """What was measured, beside what the link could do, and pairs that are slow; `name` is how a node is called."""
-    links: List[Dict[str, Any]] = measured.get("links") or []
-    good = sorted((link for link in links if "gbps" in link), key=lambda link: float(link["gbps"]))
+    links = measured["links"]
+    good = sorted((link for link in links if "gbps" in link), key=lambda link: link["gbps"])
     for link in links:
         if "error" in link:
             text = "nothing came from %s to %s: %s" % (name(link["from"]), name(link["to"]), link["error"])
@@ -66,7 +66,7 @@ def findings(
     where = _where(reports)
     if good:
         yield _line("TCP", good[0]["gbps"], nominal(reports), where, len(reports), told=bool(pairs))
-    reduced = measured.get("all_reduce") or {}
+    reduced: AllReduce = measured.get("all_reduce") or {}
     if "error" in reduced:
         text = "torch's all-reduce (%s) could not be measured: %s" % (reduced["backend"], reduced["error"])
         yield Finding(WARNING, "bandwidth", text, "jobsdk job logs RUN shows what torch said")
@@ -90,17 +90,17 @@ def _line(what: str, rate: float, of: Optional[float], where: str, nodes: int, t
     return Finding(OK, "bandwidth", text)
 
 
-def _slow_pairs(good: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def _slow_pairs(good: List[RingLink]) -> List[RingLink]:
     """Links that are far slower than the others, the slowest first."""
     return [link for link in good if len(good) > 1 and link["gbps"] < _SLOW_PAIR * _usual(good)]
 
 
-def _usual(good: List[Dict[str, Any]]) -> float:
+def _usual(good: List[RingLink]) -> float:
     """The rate of the middle link; of two the faster."""
-    return float(good[len(good) // 2]["gbps"])
+    return good[len(good) // 2]["gbps"]
 
 
-def _where(reports: Mapping[int, Mapping[str, Any]]) -> str:
+def _where(reports: Mapping[int, NodeReport]) -> str:
     names = {report.get("interface") for report in reports.values()}
     return "/".join(sorted(name for name in names if name))
 

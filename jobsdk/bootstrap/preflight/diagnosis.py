@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..spec.text import bytes_text, ranges, seconds_text
 from .finding import OK, PROBLEM, WARNING, Finding, worst_first
+
+if TYPE_CHECKING:
+    from ..spec.preflight_messages import Measured, NodeReport
 
 #: Docker gives 64 MiB; the workers of one DataLoader, and NCCL between the GPUs of a node, want more.
 SHM_WANTED = 1 << 30
@@ -150,10 +153,10 @@ class Nodes:
 
     def __init__(
         self,
-        reports: Mapping[int, Mapping[str, Any]],
+        reports: Mapping[int, NodeReport],
         missing: Mapping[int, str],
         wanted: Mapping[str, Any],
-        measured: Optional[Mapping[str, Any]] = None,
+        measured: Optional[Measured] = None,
     ) -> None:
         self._measured = measured
         self._reports = reports
@@ -215,7 +218,7 @@ class Nodes:
             yield Finding(PROBLEM, "answer", "node %d never answered: %s" % (node, why), _FIREWALL)
 
     def _master_port(self) -> Iterator[Finding]:
-        taken = self._reports.get(0, {}).get("port_taken")
+        taken = self._reports[0].get("port_taken") if 0 in self._reports else None
         if taken:
             text = "MASTER_PORT %d cannot be bound on %s: %s" % (taken["port"], self._node(0), taken["why"])
             yield Finding(PROBLEM, "port", text, "end what holds it, or leave MASTER_PORT to jobsdk")

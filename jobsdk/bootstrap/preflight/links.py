@@ -6,11 +6,14 @@ import errno
 import os
 import socket
 import time
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Callable, List, Mapping, Tuple
 
 from ..control.loop import Loop
 from ..spec import facts
 from ..system import network
+
+if TYPE_CHECKING:
+    from ..spec.preflight_messages import Reached
 
 #: Seconds for a connection, which the other's kernel accepts, and then for what the other sends over it.
 _CONNECT_TIMEOUT, _RECEIVE_TIMEOUT = 2.0, 4.0
@@ -44,18 +47,15 @@ class Listener:
 
 
 class Links:
-    """Connects to every node of `targets` (node -> address, port); `done` gets what came of each.
-
-    That is {"to", "at", "ms"} or {"to", "at", "error", "stage"}, where the stage is "connect" or "receive".
-    """
+    """Connects to every node of `targets` (node -> address, port); `done` gets what came of each."""
 
     def __init__(
-        self, loop: Loop, targets: Mapping[int, Tuple[str, int]], done: Callable[[List[Dict[str, Any]]], None]
+        self, loop: Loop, targets: Mapping[int, Tuple[str, int]], done: Callable[[List[Reached]], None]
     ) -> None:
         self._loop = loop
         self._waiting = list(targets.items())
         self._open = 0
-        self._results: List[Dict[str, Any]] = []
+        self._results: List[Reached] = []
         self._done = done
         self._next()
 
@@ -65,9 +65,9 @@ class Links:
             self._open += 1
             _Link(self._loop, node, address, port, self._ended)
         if not self._open and not self._waiting:
-            self._done(sorted(self._results, key=lambda result: int(result["to"])))
+            self._done(sorted(self._results, key=lambda result: result["to"]))
 
-    def _ended(self, result: Dict[str, Any]) -> None:
+    def _ended(self, result: Reached) -> None:
         self._open -= 1
         self._results.append(result)
         self._loop.later(0.0, self._next)
@@ -76,10 +76,10 @@ class Links:
 class _Link:
     """One connection."""
 
-    def __init__(self, loop: Loop, node: int, address: str, port: int, ended: Callable[[Dict[str, Any]], None]) -> None:
+    def __init__(self, loop: Loop, node: int, address: str, port: int, ended: Callable[[Reached], None]) -> None:
         self._loop = loop
         self._ended = ended
-        self._result: Dict[str, Any] = {"to": node, "at": facts.endpoint(address, port)}
+        self._result: Reached = {"to": node, "at": facts.endpoint(address, port)}
         self._received = bytearray()
         self._connected = False
         self._over = False
@@ -146,7 +146,7 @@ class _Link:
         self._socket.close()
         if error:
             self._result.pop("ms", None)
-            self._result.update(error=error, stage="receive" if self._connected else "connect")
+            self._result.update({"error": error, "stage": "receive" if self._connected else "connect"})
         self._ended(self._result)
 
 

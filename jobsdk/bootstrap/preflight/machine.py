@@ -5,16 +5,20 @@ Everything is read and nothing changed. What cannot be read is None, or left out
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
 import struct
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from ..failures import evidence
 from ..system import infiniband as fabric
 from ..system import network, processes
+
+if TYPE_CHECKING:
+    from ..spec.preflight_messages import ProbedNode
 
 Facts = Dict[str, Any]
 
@@ -244,10 +248,30 @@ def resolve(name: str) -> Tuple[List[str], Optional[str]]:
         return [], getattr(error, "strerror", None) or str(error)
 
 
-def name_trouble(name: str, told: Mapping[str, Any], hosts: Sequence[str]) -> Optional[str]:
+def taken_by(port: int, error: OSError) -> str:
+    """Why a port cannot be bound, with the process that listens on it where that can be seen."""
+    if error.errno != errno.EADDRINUSE:
+        return error.strerror or str(error)
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        for line in (read("/proc/self/net/" + table) or "").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:  # 0A: it listens
+                sockets.add("socket:[%s]" % fields[9])
+    for pid in filter(str.isdigit, os.listdir("/proc")) if os.path.isdir("/proc/self") else ():
+        try:
+            for number in os.listdir("/proc/%s/fd" % pid):
+                if os.readlink("/proc/%s/fd/%s" % (pid, number)) in sockets:
+                    return "pid %s (%s) listens on it" % (pid, read("/proc/%s/comm" % pid))
+        except OSError:
+            continue  # it has gone, or is somebody else's
+    return "something listens on it"
+
+
+def name_trouble(name: str, told: ProbedNode, hosts: Sequence[str]) -> Optional[str]:
     """What is wrong with how a node is known here by name; None: its name leads to it, and its address to no other.
 
-    `told` is what the node said: its `address`, and `own`, all that it has. `hosts` are the names of all nodes.
+    `told` is what the node said. `hosts` are the names of all nodes.
     """
     address = told["address"]
     found, why = resolve(name)

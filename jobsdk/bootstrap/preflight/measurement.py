@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Mapping
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 from ..control.loop import Loop
 from ..system import network
 from . import allreduce
 
-Message = Dict[str, Any]
+if TYPE_CHECKING:
+    from ..spec.preflight_messages import AllReduce, Measured, NodeReport, Reduce, RingLink, Stream
 
 _ROUND_TIMEOUT_S = 8.0  # seconds until all nodes have told what came
 
@@ -23,17 +24,17 @@ class Measurement:
     def __init__(
         self,
         loop: Loop,
-        tell: Callable[[Message], None],
-        reports: Mapping[int, Message],
+        tell: Callable[[Union[Stream, Reduce]], None],
+        reports: Mapping[int, NodeReport],
         done: Callable[[], None],
     ) -> None:
-        self.result: Dict[str, Any] = {"links": []}
+        self.result: Measured = {"links": []}
         self._loop = loop
         self._tell = tell
         self._reports = reports
         self._done = done
         self._waiting = set(reports)
-        self._said: Dict[int, Message] = {}
+        self._said: Dict[int, AllReduce] = {}
         self._late = loop.later(0.0, lambda: None)
         self._apart = len({report["address"] for report in reports.values()}) > 1
         self._rounds = self._planned()
@@ -57,11 +58,17 @@ class Measurement:
         self._late = self._loop.later(_ROUND_TIMEOUT_S, self._next_round)
         self._tell({"type": "stream", "order": sorted(self._reports), "senders": self._rounds.pop(0)})
 
-    def heard(self, node: int, message: Message) -> None:
-        if message["type"] == "streamed":
-            self.result["links"] += [message["link"]] if message["link"] else []
-        else:
-            self._said[node] = message["said"]
+    def streamed(self, node: int, link: Optional[RingLink]) -> None:
+        """A node is through with a round of the ring."""
+        self.result["links"] += [link] if link else []
+        self._answered(node)
+
+    def reduced(self, node: int, said: AllReduce) -> None:
+        """A node is through with torch."""
+        self._said[node] = said
+        self._answered(node)
+
+    def _answered(self, node: int) -> None:
         self._waiting.discard(node)
         self._go_on()
 
@@ -78,7 +85,7 @@ class Measurement:
                 self._next_round()
 
     def _ring_ended(self) -> None:
-        self.result["links"].sort(key=lambda link: int(link["from"]))
+        self.result["links"].sort(key=lambda link: link["from"])
         backend = allreduce.backend_for({node: report["facts"] for node, report in self._reports.items()})
         if backend is None or not self._apart or any("gbps" not in link for link in self.result["links"]):
             self._done()

@@ -9,15 +9,15 @@ share one machine. Node 0 judges, prints, and leaves the result in the run's out
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple, cast
 
+from ..control.channel import Message
 from ..control.client import ControlClient
 from ..control.loop import Loop
 from ..control.server import ControlServer, Peer
@@ -31,7 +31,8 @@ from .links import Links, Listener
 from .measurement import Measurement
 from .ring import Station
 
-Message = Dict[str, Any]
+if TYPE_CHECKING:
+    from ..spec import preflight_messages as messages
 
 #: Seconds that node 0 waits until the others have found it: they were all started at once.
 _JOIN_TIMEOUT_S = 5.0
@@ -93,11 +94,11 @@ class Member:
         self._over = False
         self._listener = Listener(loop, contract.any_address(), contract.rank)
         self._station = Station(loop, contract.any_address(), token)
-        self._nodes: Dict[str, Message] = {}  # all that reported: what node 0 has told of them
+        self._nodes: Dict[str, messages.ProbedNode] = {}  # all that reported: what node 0 has told of them
         self._python = base.find("python") or base.find("python3") or sys.executable
-        self._clock: Optional[Dict[str, float]] = None
+        self._clock: Optional[messages.Clock] = None
         self._rounds = 0
-        self._reached: Optional[List[Message]] = None
+        self._reached: Optional[List[messages.Reached]] = None
         self._names: Optional[Dict[str, str]] = None
         self._client = ControlClient(
             loop, [master or contract.master], contract.ports(), token, "node", contract.rank, _JOIN_TIMEOUT_S - 1.0,
@@ -126,7 +127,7 @@ class Member:
         self._client.send({"type": "found"})
         self._client.send(self._described())
 
-    def _described(self) -> Message:
+    def _described(self) -> messages.Here:
         """What this node is like."""
         contract = self._contract
         interface = network.interface_towards(contract.master)
@@ -147,7 +148,7 @@ class Member:
     def _message(self, message: Message) -> None:
         kind = message["type"]
         if kind == "time":
-            self._told_time(message)
+            self._told_time(cast("messages.Time", message))
         elif kind == "probe":
             self._probe(message["nodes"])
         elif kind == "stream":
@@ -161,9 +162,10 @@ class Member:
 
     def _ask_time(self) -> None:
         self._rounds += 1
-        self._client.send({"type": "time", "sent": time.time()})
+        question: messages.AskTime = {"type": "time", "sent": time.time()}
+        self._client.send(question)
 
-    def _told_time(self, message: Message) -> None:
+    def _told_time(self, message: messages.Time) -> None:
         """As NTP: node 0 looked at its clock half-way, give or take half of the way there and back."""
         now = time.time()
         rtt = now - message["sent"]
@@ -172,15 +174,20 @@ class Member:
         if self._rounds < (_CLOCK_ROUNDS if self._clock["rtt"] < 0.001 else _MOST_CLOCK_ROUNDS):
             self._loop.later(0.002, self._ask_time)
         else:
-            self._client.send({"type": "result", "reached": self._reached, "names": self._names, "clock": self._clock})
+            assert self._reached is not None
+            assert self._names is not None
+            found: messages.Result = {
+                "type": "result", "reached": self._reached, "names": self._names, "clock": self._clock,
+            }  # fmt: skip
+            self._client.send(found)
 
-    def _probe(self, nodes: Dict[str, Message]) -> None:
+    def _probe(self, nodes: Dict[str, messages.ProbedNode]) -> None:
         self._nodes = nodes
         others = {int(node): told for node, told in nodes.items() if int(node) != self._contract.rank}
         self._look_up(nodes)
         Links(self._loop, {node: (told["address"], told["port"]) for node, told in others.items()}, self._linked)
 
-    def _linked(self, reached: List[Message]) -> None:
+    def _linked(self, reached: List[messages.Reached]) -> None:
         self._reached = reached
         self._looked()
 
@@ -197,16 +204,18 @@ class Member:
         takes = before in senders
 
         def done(rate: Optional[float], why: str) -> None:
-            result = {"error": why or "nothing arrived"} if rate is None else {"gbps": rate}
-            link = dict(result, **{"from": before, "to": rank}) if takes else None
-            self._client.send({"type": "streamed", "link": link})
+            link: messages.RingLink = {"error": why or "nothing arrived"} if rate is None else {"gbps": rate}
+            link.update({"from": before, "to": rank})
+            streamed: messages.Streamed = {"type": "streamed", "link": link if takes else None}
+            self._client.send(streamed)
 
         self._station.run((after["address"], after["station"]) if rank in senders else None, takes, done)
 
-    def _reduced(self, said: Message) -> None:
-        self._client.send({"type": "reduced", "said": said})
+    def _reduced(self, said: messages.AllReduce) -> None:
+        reduced: messages.Reduced = {"type": "reduced", "said": said}
+        self._client.send(reduced)
 
-    def _look_up(self, nodes: Dict[str, Message]) -> None:
+    def _look_up(self, nodes: Dict[str, messages.ProbedNode]) -> None:
         """Names of the nodes after this one, in a thread: a name server that does not answer holds up nothing."""
         import threading
 
@@ -250,15 +259,15 @@ class PreflightReport:
         self._loop = loop
         self._contract = contract
         self._wanted = dict(wanted, nodes=contract.count)
-        self._reports: Dict[int, Message] = {}
-        self._results: Dict[int, Message] = {}
+        self._reports: Dict[int, messages.NodeReport] = {}
+        self._results: Dict[int, messages.Result] = {}
         self._found: Set[int] = set()  # nodes that have found node 0
         self._late = False  # those that have not will not be waited for
         self._left: Dict[int, str] = {}
         self._asked = False
         self._measured: Optional[Measurement] = None
         self._began = time.monotonic()
-        self._taken: Optional[Message] = None
+        self._taken: Optional[messages.PortTaken] = None
         self.code: Optional[int] = None
         listener = self._listen()
         self.address = network.own_address(listener)
@@ -272,23 +281,26 @@ class PreflightReport:
                 return network.listener(self._contract.any_address(), port)
             except OSError as error:
                 if self._taken is None:
-                    self._taken = {"port": port, "why": taken_by(port, error)}
+                    self._taken = {"port": port, "why": machine.taken_by(port, error)}
         raise PreflightError("none of the ports %s can be bound" % ", ".join(map(str, self._contract.ports())))
 
     def _message(self, peer: Peer, message: Message) -> None:
         kind = message.get("type")
         if kind == "time":
-            peer.send({"type": "time", "sent": message["sent"], "at": time.time()})
+            answer: messages.Time = {"type": "time", "sent": message["sent"], "at": time.time()}
+            peer.send(answer)
         elif kind == "found" and 0 <= peer.number < self._contract.count:
             self._found.add(peer.number)
         elif kind == "here" and peer.number in self._found:
-            self._reports[peer.number] = message
+            self._reports[peer.number] = cast("messages.NodeReport", message)
             self._ask_if_all_are_here()
         elif kind == "result" and peer.number in self._reports:
-            self._results[peer.number] = message
+            self._results[peer.number] = cast("messages.Result", message)
             self._check()
-        elif kind in ("streamed", "reduced") and self._measured is not None:
-            self._measured.heard(peer.number, message)
+        elif kind == "streamed" and self._measured is not None:
+            self._measured.streamed(peer.number, message["link"])
+        elif kind == "reduced" and self._measured is not None:
+            self._measured.reduced(peer.number, message["said"])
 
     def _gone(self, peer: Peer, why: str) -> None:
         if self.code is None and peer.number not in self._results:
@@ -311,13 +323,13 @@ class PreflightReport:
             return
         self._asked = True
         self._give_up.cancel()
-        told = {
+        told: Dict[str, messages.ProbedNode] = {
             str(node): {"address": said["address"], "port": said["port"], "own": said["own"],
-                        "host": said["facts"]["host"],
-                        "station": said["station"]}
+                        "host": said["facts"]["host"], "station": said["station"]}
             for node, said in self._reports.items()
         }  # fmt: skip
-        self._server.broadcast({"type": "probe", "nodes": told})
+        probe: messages.Probe = {"type": "probe", "nodes": told}
+        self._server.broadcast(probe)
         # A pair that does not connect takes seconds, and so many are tried at once.
         self._too_long = self._loop.later(8.0 + len(told) / 16.0, self._finish)
         self._check()
@@ -339,8 +351,9 @@ class PreflightReport:
     def _finish(self) -> None:
         if self.code is not None:
             return
-        for node, result in self._results.items():
-            self._reports[node].update({key: result[key] for key in ("reached", "names", "clock")})
+        for node, said in self._results.items():
+            report = self._reports[node]
+            report["reached"], report["names"], report["clock"] = said["reached"], said["names"], said["clock"]
         if self._taken is not None and 0 in self._reports:
             self._reports[0]["port_taken"] = self._taken
         measured = self._measured.result if self._measured is not None else None
@@ -409,26 +422,6 @@ def of_text(lines: Sequence[str]) -> Optional[Tuple[List[Finding], str]]:
     if not lines or re.match(r"\d+ nodes?: ", lines[-1]) is None:
         return None
     return findings, lines[-1]
-
-
-def taken_by(port: int, error: OSError) -> str:
-    """Why a port cannot be bound, with the process that listens on it where that can be seen."""
-    if error.errno != errno.EADDRINUSE:
-        return error.strerror or str(error)
-    sockets = set()
-    for table in ("tcp", "tcp6"):
-        for line in (machine.read("/proc/self/net/" + table) or "").splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:  # 0A: it listens
-                sockets.add("socket:[%s]" % fields[9])
-    for pid in filter(str.isdigit, os.listdir("/proc")) if os.path.isdir("/proc/self") else ():
-        try:
-            for number in os.listdir("/proc/%s/fd" % pid):
-                if os.readlink("/proc/%s/fd/%s" % (pid, number)) in sockets:
-                    return "pid %s (%s) listens on it" % (pid, machine.read("/proc/%s/comm" % pid))
-        except OSError:
-            continue  # it has gone, or is somebody else's
-    return "something listens on it"
 
 
 def _note(run_dir: str, node: int) -> str:

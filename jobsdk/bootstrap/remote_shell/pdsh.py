@@ -7,7 +7,7 @@ import sys
 from typing import Callable, Dict, List, NamedTuple, Optional
 
 from . import shims
-from .ssh import FAILED, Command, Shell, instead
+from .ssh import FAILED, Command, ShellClient, instead
 from .stream_copy import Sink
 
 #: pdsh(1): options that take a value.
@@ -106,7 +106,7 @@ def run(words: List[str]) -> int:
         for number, host in enumerate(call.hosts):
             begin(number, host)
 
-    shell = Shell(place, joined)
+    shell = ShellClient(place, joined)
     for stream in (1, 2):
         sinks[stream] = Sink(shell.loop, stream, lambda: shell.stop(FAILED))
     code = shell.run()

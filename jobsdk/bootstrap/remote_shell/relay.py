@@ -6,11 +6,13 @@ the kind "shell" asks, for as many sessions as it likes; it names them "MEMBER.C
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from ..control.channel import Message
 from ..control.server import Peer
 from ..launchers import base
+
+if TYPE_CHECKING:
+    from ..spec.messages import Shell
 
 _SHOWN = 20  # nodes that are named in an error
 
@@ -29,7 +31,7 @@ class Relay:
         self,
         addresses: Sequence[str],
         hosts: Dict[int, str],
-        send: Callable[[int, Message], bool],
+        send: Callable[[int, Shell], bool],
         refusal: Callable[[], Optional[str]],
         began: Callable[[int], None],
     ) -> None:
@@ -45,8 +47,8 @@ class Relay:
         self._sessions: Dict[str, Session] = {}
         self._asking: Dict[int, Peer] = {}
 
-    def heard(self, peer: Peer, message: Message) -> None:
-        name = str(message["session"])
+    def heard(self, peer: Peer, message: Shell) -> None:
+        name = message["session"]
         if peer.kind == "shell":
             self._asking[peer.number] = peer
             if message["what"] == "open":
@@ -75,13 +77,13 @@ class Relay:
         for peer in list(self._asking.values()):
             peer.channel.close("the job is over")
 
-    def _open(self, name: str, peer: Peer, message: Message) -> None:
+    def _open(self, name: str, peer: Peer, message: Shell) -> None:
         if name in self._sessions or not name.startswith("%d." % peer.number):
             raise ValueError("no name for a session: %s" % name)
         node, why = self._node(message["host"], message["from"]), self._refusal()
         if node is None:
             why = "no node of this job is called %s; its nodes are %s" % (message["host"], self._all_names())
-            peer.send({"type": "shell", "session": name, "what": "unknown", "message": why})
+            self._answer(name, peer, "unknown", why)
         elif why is not None:
             self._refuse(name, peer, why)
         else:
@@ -89,16 +91,20 @@ class Relay:
             self._began(node)
             self._tell_node(name, message)
 
-    def _tell_node(self, name: str, message: Message) -> None:
+    def _tell_node(self, name: str, message: Shell) -> None:
         node = self._sessions[name].node
         if message["what"] == "signal" and self._refusal() is not None:
             return  # all nodes are ending what they run, each in its own time
         if not self._send(node, message) and message["what"] == "open":
             self._refuse(name, self._sessions.pop(name).asking, "node %d is lost" % node)
 
+    def _refuse(self, name: str, peer: Peer, why: str) -> None:
+        self._answer(name, peer, "refused", why)
+
     @staticmethod
-    def _refuse(name: str, peer: Peer, why: str) -> None:
-        peer.send({"type": "shell", "session": name, "what": "refused", "message": why})
+    def _answer(name: str, peer: Peer, what: str, why: str) -> None:
+        answer: Shell = {"type": "shell", "session": name, "what": what, "message": why}
+        peer.send(answer)
 
     def _node(self, name: str, asking: int) -> Optional[int]:
         """The node that a name stands for: as in the hostfile, `node-K`, its own host name, its address."""

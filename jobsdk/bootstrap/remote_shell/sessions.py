@@ -9,26 +9,30 @@ from __future__ import annotations
 import base64
 import os
 import signal
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional
 
-from ..control.channel import Message
 from ..control.loop import Loop
 from ..system import processes
 from .stream_copy import Sink, Source
 
-_PIECE = 1 << 16  # bytes of one write to a pipe of ours, which does not block
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-Send = Callable[..., None]
+    from ..spec.messages import SendShell, Shell, ShellFacts
+
+_PIECE = 1 << 16  # bytes of one write to a pipe of ours, which does not block
 
 
 class Sessions:
-    """All of one start of the job. `send(session, what, **facts)` answers who asked.
+    """All of one start of the job. `send` answers who asked.
 
     `environment` is what a command finds. `address` is how the other nodes reach this one: the answer to `hostname
     -I`, by which launchers ask for it; the machine's own may begin with an address of some bridge.
     """
 
-    def __init__(self, loop: Loop, environment: Mapping[str, str], address: str, grace: float, send: Send) -> None:
+    def __init__(
+        self, loop: Loop, environment: Mapping[str, str], address: str, grace: float, send: Callable[[Shell], None]
+    ) -> None:
         self._loop = loop
         self._environment = environment
         self._address = address
@@ -40,7 +44,7 @@ class Sessions:
         """The processes that were started and have not ended."""
         return [session.pid for session in self._sessions.values() if session.status is None]
 
-    def heard(self, message: Message) -> None:
+    def heard(self, message: Shell) -> None:
         name = message["session"]
         if message["what"] == "open":
             self._open(name, message["command"])
@@ -59,8 +63,8 @@ class Sessions:
         if command.split() == ["hostname", "-I"]:
             command = "echo " + self._address
 
-        def send(what: str, **facts: Any) -> None:
-            self._send(name, what, **facts)
+        def send(what: str, **facts: Unpack[ShellFacts]) -> None:
+            self._send({**facts, "type": "shell", "session": name, "what": what})
 
         def over() -> None:
             del self._sessions[name]
@@ -68,7 +72,7 @@ class Sessions:
         try:
             self._sessions[name] = _Session(self._loop, command, self._environment, self._grace, send, over)
         except OSError as error:
-            self._send(name, "refused", message="cannot start the command: %s" % error)
+            send("refused", message="cannot start the command: %s" % error)
         else:
             send("opened")
 
@@ -82,7 +86,7 @@ class _Session:
         command: str,
         environment: Mapping[str, str],
         grace: float,
-        send: Send,
+        send: SendShell,
         over: Callable[[], None],
     ) -> None:
         self.status: Optional[int] = None
@@ -109,7 +113,7 @@ class _Session:
         self._unread = [1, 2]
         self._outputs = {number: self._source(number) for number in (1, 2)}
 
-    def heard(self, message: Message) -> None:
+    def heard(self, message: Shell) -> None:
         what = message["what"]
         if what == "data":
             data = base64.b64decode(message["data"])

@@ -11,7 +11,7 @@ import base64
 import os
 import signal
 import sys
-from typing import Callable, Dict, List, NamedTuple, NoReturn, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, NoReturn, Optional, cast
 
 from ..control.channel import Message
 from ..control.client import ControlClient
@@ -20,6 +20,11 @@ from ..distributions import open_mpi
 from ..launchers import base
 from . import shims
 from .stream_copy import Sink, Source
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..spec.messages import SendShell, Shell, ShellFacts
 
 FAILED = 255  # as ssh has it: the command could not be started, or the connection was lost
 _JOIN_TIMEOUT_S = 30.0  # seconds; the control port is there as long as the job is
@@ -40,7 +45,7 @@ class Call(NamedTuple):
     reads: bool  # whether stdin is for the command
 
 
-class Shell:
+class ShellClient:
     """A member of the control port that has commands run on nodes; `run` lives until `stop`."""
 
     def __init__(self, place: shims.ShimConfig, on_join: Callable[[], None]) -> None:
@@ -68,15 +73,17 @@ class Shell:
         name = "%d.%d" % (self._number, len(self._commands))
         self._commands[name] = command
 
-        def send(what: str, **facts: object) -> None:
-            self._client.send(dict(facts, type="shell", session=name, what=what))
+        def send(what: str, **facts: Unpack[ShellFacts]) -> None:
+            message: Shell = {**facts, "type": "shell", "session": name, "what": what}
+            self._client.send(message)
 
         command.send = send
-        send("open", host=host, command=text, **{"from": self._place.node})
+        asked: ShellFacts = {"host": host, "command": text, "from": self._place.node}
+        send("open", **asked)
 
     def _message(self, message: Message) -> None:
         if message["type"] == "shell":
-            self._commands[message["session"]].heard(message)
+            self._commands[message["session"]].heard(cast("Shell", message))
 
     def _pass_on(self, signum: int) -> None:
         def told() -> None:
@@ -104,7 +111,7 @@ class Command:
         self.is_running = False
         self.trouble = ""
         self.unknown = False
-        self.send: Callable[..., None] = lambda what, **facts: None
+        self.send: SendShell = lambda what, **facts: None
         self.source: Optional[Source] = None
         self._output = output
         self._opened = opened
@@ -116,7 +123,7 @@ class Command:
             loop, file, lambda data: self.send("data", data=base64.b64encode(data).decode()), lambda: self.send("eof")
         )
 
-    def heard(self, message: Message) -> None:
+    def heard(self, message: Shell) -> None:
         what = message["what"]
         if what == "opened":
             self.is_running = True
@@ -181,7 +188,7 @@ def run(words: List[str]) -> int:
         outputs[1].after(lambda: outputs[2].after(lambda: shell.stop(code)))
 
     command = Command(output, opened, ended)
-    shell = Shell(place, lambda: shell.start(command, call.host, call.command or "exec ${SHELL:-sh}"))
+    shell = ShellClient(place, lambda: shell.start(command, call.host, call.command or "exec ${SHELL:-sh}"))
     for stream in (1, 2):
         outputs[stream] = Sink(shell.loop, stream, lambda: shell.stop(128 + signal.SIGPIPE))
     code = shell.run()

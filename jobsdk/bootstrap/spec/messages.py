@@ -10,9 +10,12 @@ of an attempt that is over. Ends of ranks and failures are a `RankEnd` of `repor
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Protocol, Sequence, TypedDict, Union
 
 from .report import RankEnd, RestartSummary
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Standing(TypedDict):
@@ -127,13 +130,37 @@ class StacksTaken(TypedDict):
     ranks: Dict[str, List[Dict[str, Any]]]
 
 
-class Shell(TypedDict, total=False):
+class ShellFacts(TypedDict("_From", {"from": int}, total=False), total=False):
+    """What a message of the remote shell may have; `from` is the node of who asks, in `open`."""
+
+    #: `open`: the node, by any of its names, and the shell command
+    host: str
+    command: str
+    #: `data`, and what node 0 or a node says of `taken`: 1 is stdout, 2 stderr; stdin has none
+    stream: int
+    #: `data`: base64
+    data: str
+    #: `taken`: the bytes that were written to their end
+    count: int
+    signal: int
+    #: `refused`, `unknown`: why
+    message: str
+    #: `ended`
+    exit_code: int
+
+
+class Shell(ShellFacts):
     """`shell`, both ways: a command of one process that runs on another node. See `remote_shell.sessions`."""
 
     type: str
     session: str
     what: str
-    message: str
+
+
+class SendShell(Protocol):
+    """Sends messages of one session."""
+
+    def __call__(self, what: str, **facts: Unpack[ShellFacts]) -> None: ...
 
 
 class PythonFacts(TypedDict):
