@@ -86,6 +86,13 @@ def _run(run_dir: str) -> int:
         sys.stderr.write("bootstrap: %s\n" % error)
         return _WRONG_PLACE
     plan = plan_file.read(run_dir)
+    if place.rank >= plan["nodes"]:
+        from . import spare
+
+        taken = spare.wait(plan, place, token)
+        if taken is None:
+            return 0
+        place = place._replace(rank=taken)
     standing: Optional[resume.Standing] = resume.Standing(0, None)
     if place.starts and place.rank == 0:
         standing = resume.standing(run_dir, plan, place.starts)

@@ -20,7 +20,7 @@ _MAX_STRANGERS = 256  # connections that have proved nothing yet, beside one for
 
 
 #: "node": a bootstrap; "rank": a rank under a foreign launcher; "shell": who wants commands run on nodes.
-_KINDS = ("node", "rank", "shell")
+_KINDS = ("node", "rank", "shell", "spare")
 
 
 class Pulse:

@@ -114,11 +114,12 @@ class Coordinator:
     def _left(self, peer: Peer, why: str) -> None:
         if self._phase == OVER:
             return
-        if peer.kind == "shell":
-            if self.shells is not None:
-                self.shells.left(peer)
+        if peer.kind == "shell" and self.shells is not None:
+            self.shells.left(peer)
         elif peer.kind == "rank":
             self._rank_left(peer.number, why)
+        elif peer in self.members.spares:
+            self.members.spares.remove(peer)
         elif self.members.leave(peer):
             self._node_left(peer.number, why)
 

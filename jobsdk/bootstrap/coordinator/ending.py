@@ -57,7 +57,9 @@ class Ending:
 
     def _leave(self, exit_code: int, last: Optional[HandedOver] = None) -> None:
         """The others close once they have read the last word; node 0's own connection is ours to close."""
-        self._server.broadcast(last or {"type": "finish", "exit_code": exit_code})
+        finish = {"type": "finish", "exit_code": exit_code}
+        self._server.broadcast(last or finish)
+        self._server.broadcast(finish, "spare")
         self._server.close()
         deadline = time.monotonic() + _PATIENCE_S
 

@@ -61,6 +61,12 @@ class Inbox:
         if self._job.is_gathering and self._job.attempt.reason is None and peer.number in self._job.members.present:
             self._job.gathering.ready(peer.number, message)
 
+    def _on_spare(self, peer: Peer, message: Plain) -> None:
+        members = self._job.members
+        members.spares.append(peer)
+        if self._job.is_gathering and self._job.attempt.number:  # at first, a node that is missing is on its way
+            members.ask_for(range(self._plan["nodes"]))
+
     def _on_facts(self, peer: Peer, message: Plain) -> None:
         """A rank under a foreign launcher asks for the message that the nodes got at the start."""
         if self._job.is_running:

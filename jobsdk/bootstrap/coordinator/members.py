@@ -9,7 +9,7 @@ from ..control.server import ControlServer, Peer
 from ..system import network
 
 if TYPE_CHECKING:
-    from ..spec.messages import Join, Standing, Start
+    from ..spec.messages import Join, Standing, Start, Take
     from ..spec.plan import Plan
 
 
@@ -24,6 +24,7 @@ class Members:
     ) -> None:
         self.present: Dict[int, Join] = {}  # what each node that is there said of itself
         self.hosts: Dict[int, str] = dict(enumerate(hosts))
+        self.spares: List[Peer] = []  # nodes that wait to take the place of a lost one
         self.asked = 0  # bootstraps that were asked for since all nodes were last there
         self._plan = plan
         self._server = server
@@ -76,7 +77,12 @@ class Members:
     def ask_for(self, nodes: Iterable[int]) -> None:
         """Bootstraps for those of them that have none."""
         for node in nodes:
-            if node not in self.present and self._replace is not None:
+            if node in self.present:
+                continue
+            if self.spares:
+                take: Take = {"type": "take", "node": node}
+                self.spares.pop(0).send(take)
+            elif self._replace is not None:
                 self.asked += 1
                 self._replace(node)
 

@@ -209,7 +209,7 @@ class Uploaded(TypedDict, total=False):
 
 
 class Plain(TypedDict):
-    """A message without content: `cancel`, `clustered` and `facts` to node 0, `noted` from there."""
+    """A message without content: `cancel`, `clustered`, `facts` and `spare` to node 0, `noted` from there."""
 
     type: str
 
@@ -289,6 +289,14 @@ class HandedOver(TypedDict):
 
     type: str
     standing: Standing
+
+
+class Take(TypedDict):
+    """`take`: a spare node takes the place of a lost one."""
+
+    type: str
+    #: the number of the lost node
+    node: int
 
 
 class Refused(TypedDict):

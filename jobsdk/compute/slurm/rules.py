@@ -25,6 +25,7 @@ def findings(name: str, settings: Mapping[str, Any], job: CommandJob, plan: Plan
         *job_rules.what_none_can(name, job, plan, "give a path on the cluster, or an https URL"),
         *_environment(name, settings, job, build_env),
         *_grace(settings, plan),
+        *_spare(job, plan),
         *job_rules.ignored_fields(name, job, [("resources", "properties", _PROPERTY)]),
         *job_rules.ignored_outputs(name, job, plan),
     ]
@@ -54,6 +55,13 @@ def _environment(name: str, settings: Mapping[str, Any], job: CommandJob, build_
     elif isinstance(job.environment, Environment) and (job.environment.conda_file or job.environment.requirements):
         message = f"on the compute {name} only the image is used; no packages are added to it"
         yield Finding("warning", ("environment",), message)
+
+
+def _spare(job: CommandJob, plan: Plan) -> Iterator[Finding]:
+    own = (job.resources.properties or {}).get(_PROPERTY)
+    if isinstance(own, Mapping) and "spare" in own and not plan["restarts"]["max"]:
+        path = ("resources", "properties", _PROPERTY, "spare")
+        yield Finding("warning", path, "has no effect: max_restarts is 0", "set max_restarts")
 
 
 def _grace(settings: Mapping[str, Any], plan: Plan) -> Iterator[Finding]:

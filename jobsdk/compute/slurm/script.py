@@ -85,6 +85,17 @@ def may_requeue(plan: Plan, settings: Mapping[str, Any]) -> bool:
     return bool(rules["max"] or rules["max_preemptions"]) and settings.get("requeue", True)
 
 
+def spares_of(plan: Plan, settings: Mapping[str, Any]) -> int:
+    """How many nodes wait to take the place of a lost one: none where the job may not restart."""
+    spares: int = settings.get("spare", 0) if plan["restarts"]["max"] else 0
+    return spares
+
+
+def nodes_of(plan: Plan, settings: Mapping[str, Any]) -> int:
+    """The nodes to ask Slurm for."""
+    return plan["nodes"] + spares_of(plan, settings)
+
+
 def time_limit(plan: Plan, settings: Mapping[str, Any]) -> str | None:
     """For --time: more than the job's own limit, which is to end it with a card; None is the partition's."""
     if plan["timeout_s"] is None:
@@ -106,7 +117,8 @@ def _header(plan: Plan, settings: Mapping[str, Any], run_dir: str, requeues: boo
         options.append(option("comment", settings["comment"]))
     named = ("partition", "account", "qos", "reservation", "constraint", "exclude")
     options += [option(name, settings[name]) for name in named if name in settings]
-    options += [option("nodes", plan["nodes"]), "--ntasks-per-node=1"]
+    options += [option("nodes", nodes_of(plan, settings)), "--ntasks-per-node=1"]
+    options += ["--no-kill"] if spares_of(plan, settings) else []  # Slurm would end the job with the lost node
     if gpus is not None:
         options.append(option(*gpus))
     options += [option(name.replace("_", "-"), settings[name]) for name in ("cpus_per_task", "mem") if name in settings]
@@ -122,7 +134,8 @@ def _header(plan: Plan, settings: Mapping[str, Any], run_dir: str, requeues: boo
 def _srun(plan: Plan, settings: Mapping[str, Any], folders: Folders, image: str | None) -> str:
     # One task a node that is no MPI program, and has the script's environment and all of the job's cores there.
     options = [
-        "srun", f"--nodes={plan['nodes']}", "--ntasks-per-node=1", "--kill-on-bad-exit=0",
+        "srun", f"--nodes={nodes_of(plan, settings)}", "--ntasks-per-node=1", "--kill-on-bad-exit=0",
+        *(["--no-kill"] if spares_of(plan, settings) else []),
         f"--wait={math.ceil(plan['grace_s']) + _LAST_WORDS_S}", "--cpu-bind=none", "--mpi=none",
         "--export=ALL",
     ]  # fmt: skip

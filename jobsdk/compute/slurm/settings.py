@@ -117,6 +117,10 @@ SETTINGS: Mapping[str, Setting] = {
         _time,
     ),
     "requeue": Setting("false: never start again a job that lost its nodes, whatever it allows itself", FLAG),
+    "spare": Setting(
+        "nodes beside those of the job, which wait to take the place of one that is lost, for jobs with max_restarts",
+        _count,
+    ),
     "signal": Setting("how long before the end of its time a job gets SIGTERM: seconds, or 2m", duration),
     "comment": Setting("comment", _text),
     "setup": Setting("lines of shell before srun, such as module load cuda", _lines),

@@ -76,6 +76,7 @@ class SlurmCluster:
 
     def __init__(self, folder: Path, count: int, hosts: Hosts | None = None) -> None:
         self.folder = folder
+        self._dead: list[str] = []  # machines
         self.hosts = hosts
         self.nodes = [f"{'h' if hosts else 'n'}{number}" for number in range(1, count + 1)]
         self.environ = {"SLURM_CONF": str(folder / "slurm.conf")}
@@ -165,10 +166,21 @@ class SlurmCluster:
             stopped |= new
         while pids := there():
             send(pids, signal.SIGKILL)
+        self._dead.append(node)
 
-    def bring_up(self, node: str) -> None:
-        """A machine that died comes back."""
-        self._run("slurmd", host=self.nodes.index(node) + 1)
+    def bring_up(self) -> None:
+        """The machines that died come back."""
+        while self._dead:
+            node = self._dead.pop()
+            self._run("slurmd", host=self.nodes.index(node) + 1)
+            wait_for(lambda: self._is_back(node))  # noqa: B023
+
+    def _is_back(self, node: str) -> bool:
+        if self.client("sinfo", "--noheader", f"--nodes={node}", "--format=%t").split()[:1] == ["idle"]:
+            return True
+        argv = ["scontrol", "update", f"NodeName={node}", "State=resume"]  # fails until its slurmd has registered
+        subprocess.run(argv, env={**os.environ, **self.environ}, check=False, capture_output=True)
+        return False
 
     def _configure(self) -> None:
         folder, here = self.folder, socket.gethostname().split(".")[0]

@@ -34,6 +34,7 @@ def cluster(slurm: SlurmCluster, work: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(SlurmCompute, "pace", Pace(0.1, 0.3))
     yield slurm
     slurm.end_all_jobs()
+    slurm.bring_up()
 
 
 def start_on(cluster: SlurmCluster, nodes: str, *budgets: int) -> list[Run]:
@@ -81,3 +82,21 @@ def test_a_machine_dies(cluster: SlurmCluster) -> None:
         joined = [event["host"] for event in run.folder.events() if event["event"] == "node_joined"]
         assert sorted(joined[-2:]) == ["h1", "h3"]
         assert kinds(run).count("ended") == 1
+
+
+def test_a_spare_machine_takes_the_place_of_one_that_dies(cluster: SlurmCluster) -> None:
+    run = start(max_restarts=1, restart_delay=0, slurm={"spare": 1})
+    until_running(run)
+    before = {event["node"]: event["host"] for event in run.folder.events() if event["event"] == "node_joined"}
+    assert before == {0: "h1", 1: "h2"}
+    cluster.kill_host("h2")
+    wait_for(lambda: "restart" in kinds(run))
+    cluster.client("scontrol", "update", "NodeName=h2", "State=down", "Reason=died")
+    run.result(200)
+    (earlier,) = run.report["restarts"]
+    assert (earlier["class"], earlier["node"], earlier["decision"]) == ("node_lost", 1, "restarted at once (1 of 1)")
+    joined = [(event["node"], event["host"]) for event in run.folder.events() if event["event"] == "node_joined"]
+    assert joined[-1] == (1, "h3")
+    assert [record["node"] for record in run.report["ranks"]] == [0, 1]
+    assert (run.folder.logs / "node-1/rank-1.restart-1.log").read_text() == "up 1\n"
+    wait_for(lambda: number(run) not in cluster.client("squeue", "--noheader", "--format=%i"))

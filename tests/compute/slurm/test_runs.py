@@ -257,6 +257,16 @@ def test_slurm_does_not_start_a_job_again_that_makes_no_progress(cluster: SlurmC
     assert (run.folder.logs / "node-0/rank-0.restart-1.log").read_text() == "up\n"
 
 
+def test_a_spare_node_that_is_not_needed_ends_with_the_job(cluster: SlurmCluster) -> None:
+    run = start("echo up $SLURM_NNODES", max_restarts=1, slurm={"spare": 1})
+    run.result(200)
+    joined = {event["node"] for event in run.folder.events() if event["event"] == "node_joined"}
+    assert joined == {0, 1}
+    assert (run.folder.logs / "node-0/rank-0.log").read_text() == "up 3\n"
+    wait_for(lambda: number(run) not in cluster.client("squeue", "--noheader", "--format=%i"))
+    assert cluster.client("squeue", "--noheader", "--states=all", f"--jobs={number(run)}").split()[4] == "CD"
+
+
 def test_its_own_time_limit_comes_before_slurms(cluster: SlurmCluster) -> None:
     run = start(timeout=1).wait(200)
     assert (run.status, run.exit_code) == ("TimedOut", 124)

@@ -165,6 +165,23 @@ def test_only_a_job_that_may_start_again_is_requeued(
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
+def test_spare_nodes_are_asked_for_where_a_job_may_restart() -> None:
+    text = script({"spare": 2}, instance_count=3, max_restarts=1)
+    assert {"--nodes=5", "--no-kill"} <= set(options(text))
+    assert "--nodes=5 " in srun(text)
+    assert "--no-kill" in srun(text)
+    without = script({"spare": 2}, instance_count=3, max_preemptions=1)
+    assert "--nodes=3" in options(without)
+    assert "--no-kill" not in without
+
+
+def test_a_spare_node_that_nothing_would_use_is_a_warning() -> None:
+    job = command(command="true", compute="cluster", resources={"properties": {"slurm": {"spare": 1}}})
+    Path("computes.yml").write_text("computes: {cluster: {type: slurm, folder: /shared, login: user@login}}")
+    (found,) = [one for one in MLClient().jobs.validate(job).findings if "spare" in one.path]
+    assert (found.is_error, found.message) == (False, "has no effect: max_restarts is 0")
+
+
 def test_a_container_by_pyxis() -> None:
     container = {"runner": "pyxis", "mounts": ["/data:/data:ro"], "args": ["--container-writable"]}
     settings = {"container": container, "folder": "/shared"}
