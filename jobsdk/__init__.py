@@ -20,10 +20,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from jobsdk import notebook
-
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from jobsdk.notebook import Views
 
 __version__ = "0.1.0"
 
@@ -54,19 +54,18 @@ def __getattr__(name: str) -> Any:
 
 def _show_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """End a script as Python does, but of an error of jobsdk show the script's own frames and none of jobsdk's."""
-    if notebook.is_ours(error):
-        sys.stderr.write(notebook.uncaught(error))
+    from jobsdk.notebook import is_ours, uncaught
+
+    if is_ours(error):
+        sys.stderr.write(uncaught(error))
     else:
         sys.__excepthook__(kind, error, trace)
 
 
-def _views() -> notebook.Views:
+def _views() -> Views:
     from jobsdk.views import display
 
     return display
-
-
-notebook.views = _views
 
 
 def __dir__() -> list[str]:

@@ -1,3 +1,4 @@
+import jobsdk.notebook
 from jobsdk.client.operations import MLClient as MLClient
 from jobsdk.compat.torch_distributor import TorchDistributor as TorchDistributor
 from jobsdk.compat.torch_trainer import CheckpointConfig as CheckpointConfig
@@ -49,3 +50,5 @@ from jobsdk.train.devices import get_device as get_device
 from jobsdk.train.devices import get_devices as get_devices
 
 __version__: str
+
+def _views() -> jobsdk.notebook.Views: ...

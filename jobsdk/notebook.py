@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,8 +23,11 @@ if TYPE_CHECKING:
         def show(self, run: Any) -> None: ...
 
 
-#: Loads what draws. It stands above all that it draws, so `jobsdk/__init__.py` sets it here.
-views: Callable[[], Views]
+def views() -> Views:
+    """What draws. It stands above all that it draws, so that `jobsdk` itself loads it."""
+    import jobsdk
+
+    return jobsdk._views()
 
 
 def shown(error: BaseException) -> list[str]:
