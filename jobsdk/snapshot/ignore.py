@@ -1,7 +1,8 @@
 """Ignore files in git's format: which rule of a `.gitignore` or `.amlignore` decides on a path.
 
 pathspec translates the patterns. A path is asked about on its own, as a walk that does not enter ignored folders needs
-it: a rule for a folder says nothing about what lies in the folder.
+it: a rule for a folder says nothing about what lies in the folder. pathspec's `check_file` does not tell the two apart,
+and another ignore file may decide on what lies there.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
-
-_DIRECTORY = "ps_d"  # pathspec's group for the slash after a folder that a pattern names
 
 
 class Rule(NamedTuple):
@@ -33,8 +32,8 @@ class Rule(NamedTuple):
         found = self.regex.search(text)
         if found is None:
             return False
-        if _DIRECTORY in self.regex.groupindex:
-            return found.end(_DIRECTORY) in (-1, len(text))
+        if self.regex.groups:  # the only one is the slash after a folder that the pattern names
+            return found.end(1) in (-1, len(text))
         # `folder/**` is about what lies in the folder, however deep.
         return not self.regex.pattern.endswith("/") or found.end() < len(text)
 
@@ -46,7 +45,7 @@ class Rules:
         self.rules = list(rules)
         self.origin = origin
         # Most paths match no rule at all, which one search can tell.
-        patterns = (rule.regex.pattern.replace(f"(?P<{_DIRECTORY}>", "(?:") for rule in self.rules)
+        patterns = (re.sub(r"\(\?P<\w+>", "(?:", rule.regex.pattern) for rule in self.rules)
         self._any = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)")
 
     @classmethod
