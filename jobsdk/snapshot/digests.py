@@ -66,12 +66,9 @@ class Digests:
         """Keep what was got and put since; other files are gone from the folder."""
         if self._used == self._known:
             return
-        part = self._file.with_suffix(f".{os.getpid()}.part")
         try:
             private.make_folder(str(self._file.parent))
-            with open(part, "w", opener=private.opener) as file:
-                file.write(json.dumps(self._used))
-            os.replace(part, self._file)
+            private.replace(str(self._file), json.dumps(self._used).encode())
         except (OSError, ValueError):
             pass  # a full disk, a name that is no text: the next time takes as long as this one
 

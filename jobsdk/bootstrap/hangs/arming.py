@@ -6,6 +6,7 @@ import os
 import signal
 
 from ..spec import paths
+from ..system import private
 
 #: What asks for the stacks (None: not on this system), and the name of the memory file that takes them.
 SIGNAL = signal.SIGRTMAX - 2 if hasattr(signal, "SIGRTMAX") else None
@@ -47,10 +48,7 @@ def _link(target: str, path: str) -> None:
 def _write(name: str, path: str) -> None:
     """Write a file of the archive; another node of this machine may do it at the same time."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())
-    with open(temporary, "wb") as file:
-        file.write(_content(name))
-    os.replace(temporary, path)
+    private.replace(path, _content(name))
 
 
 def _content(name: str) -> bytes:

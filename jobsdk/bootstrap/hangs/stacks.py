@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..launchers import base
 from ..spec.text import ranges
-from ..system import procfs
+from ..system import private, procfs
 from . import arming
 
 #: {"name", "main", "frames": [[function, file, line], ...], the innermost first}
@@ -48,10 +48,8 @@ def start(path: str, pids_by_rank: Mapping[int, int], seconds: float) -> int:
             signal.signal(signum, signal.SIG_DFL)
         os.closerange(3, 1 + max(map(int, os.listdir("/proc/self/fd" if os.path.isdir("/proc/self") else "/dev/fd"))))
         found = take(list(pids_by_rank.values()), seconds)
-        temporary = "%s.%d.tmp" % (path, os.getpid())
-        with open(temporary, "w") as file:
-            json.dump({"ranks": {str(rank): found[pid] for rank, pid in pids_by_rank.items()}}, file)
-        os.replace(temporary, path)
+        ranks = {str(rank): found[pid] for rank, pid in pids_by_rank.items()}
+        private.replace(path, json.dumps({"ranks": ranks}).encode())
     except BaseException as error:
         os.write(2, ("stacks: %s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace"))
         os._exit(1)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tupl
 
 from .. import distributions
 from ..spec import paths
+from ..system import private
 
 if TYPE_CHECKING:  # for annotations only
     from ..control.loop import Loop
@@ -107,10 +108,8 @@ def write_hostfile(plan: Plan, facts: facts_.Facts) -> None:
     names = host_names(facts.addresses)
     files = {paths.hostfile(facts.run_dir): "%s slots=%d\n", paths.machinefile(facts.run_dir): "%s:%d\n"}
     for path, form in files.items():
-        temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())  # nodes may share the folder
-        with open(temporary, "w") as file:
-            file.writelines(form % (name, distributions.of(plan).size_of(node)) for node, name in enumerate(names))
-        os.replace(temporary, path)
+        lines = (form % (name, distributions.of(plan).size_of(node)) for node, name in enumerate(names))
+        private.replace(path, "".join(lines).encode())
 
 
 def rank_argv() -> List[str]:

@@ -67,8 +67,4 @@ def said_by(run_dir: str, node: int) -> Optional[Event]:
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
     """Replace a file as a whole: readers see the old or the new one, never a part."""
-    temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())  # nodes may share the folder
-    with open(temporary, "w", opener=private.opener) as file:
-        json.dump(content, file, indent=1)
-        file.write("\n")
-    os.replace(temporary, path)
+    private.replace(path, (json.dumps(content, indent=1) + "\n").encode())

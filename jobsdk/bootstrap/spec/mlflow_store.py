@@ -14,6 +14,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping
 
+from ..system import private
 from . import paths
 
 if TYPE_CHECKING:
@@ -123,9 +124,7 @@ def _end_runs(store: str, run: str, status: int, ended: int) -> None:
             if name == run or re.search(r"^status: %d$" % _RUNNING, text, re.MULTILINE):
                 for key, value in (("status", status), ("end_time", ended)):
                     text = re.sub(r"^%s:.*$" % key, "%s: %d" % (key, value), text, flags=re.MULTILINE)
-                with open(folder + "/meta.yaml.tmp", "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.replace(folder + "/meta.yaml.tmp", folder + "/meta.yaml")
+                private.replace(folder + "/meta.yaml", text.encode())
 
 
 def _experiment(plan: Plan) -> str:

@@ -19,6 +19,14 @@ _OF_OTHERS = 0o002  # see above
 _users_umask: Optional[int] = None  # while this process has another one
 
 
+def replace(path: str, content: bytes) -> None:
+    """Replace a file as a whole: readers see the old or the new one, never a part. Raises OSError."""
+    temporary = "%s.%s.%d.tmp" % (path, os.uname().nodename, os.getpid())  # nodes may share the folder
+    with open(temporary, "wb", opener=opener) as file:
+        file.write(content)
+    os.replace(temporary, path)
+
+
 def make_folder(path: str, mode: int = FOLDER_MODE) -> None:
     """Make a folder unless it exists, and the folders above it that are missing. All that are made get `mode`.
 

@@ -102,7 +102,7 @@ class Connection:
                     if not url:
                         raise AzureError(Failure("service", "the workspace does not say where its runs are"))
                     self._api = str(self._send("GET", url, {}, has_login=False)["api"]).rstrip("/")
-                    known.put("api", self._api)
+                    known.put({"api": self._api})
             return self._api
 
     # -- its storage -------------------------------------------------------------------------------------------------

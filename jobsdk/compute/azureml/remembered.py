@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,7 @@ class Remembered:
         found = self._load().get(key)
         return found[0] if found is not None and time.time() - found[1] < _LIFE_S else None
 
-    def put(self, key: str, value: str) -> None:
-        self._change({key: value})
-
-    def put_all(self, values: dict[str, str]) -> None:
+    def put(self, values: dict[str, str]) -> None:
         self._change(values)
 
     def forget(self, keys: list[str]) -> None:
@@ -43,12 +39,9 @@ class Remembered:
         known = {key: value for key, value in self._load().items() if key not in (gone or ())}
         known.update({key: (value, time.time()) for key, value in values.items()})
         latest = sorted(known.items(), key=lambda item: item[1][1])[-_MOST:]
-        part = self._file.with_suffix(f".{os.getpid()}.part")
         try:
             private.make_folder(str(self._file.parent))
-            with open(part, "w", opener=private.opener) as file:
-                json.dump(dict(latest), file)
-            os.replace(part, self._file)
+            private.replace(str(self._file), json.dumps(dict(latest)).encode())
         except OSError:
             pass  # the next submission takes as long as this one
 

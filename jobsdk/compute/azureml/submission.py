@@ -227,7 +227,7 @@ class _Submission:
             path = str(azure._job_inputs[name].path)
             if path.startswith("azureml:"):
                 found[self._input_key(name)] = path
-        self._remembered.put_all(found)
+        self._remembered.put(found)
 
 
 class _Whole(dict[str, Any]):
