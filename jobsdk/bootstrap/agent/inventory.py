@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional
 
 from ..preflight import machine
 from ..spec import paths
-from ..system import processes
+from ..system import files, processes
 
 if TYPE_CHECKING:
     from ..spec.messages import Inventory, PythonFacts
@@ -36,7 +36,7 @@ def of_node(run_dir: str, node_rank: int) -> Inventory:
 
 def python(note: str) -> Optional[PythonFacts]:
     """The Python that wrote `note`; None if no rank has started one."""
-    words = (machine.read(note) or "").split("\0")
+    words = files.text(note).split("\0")
     if len(words) < 2:
         return None
     return {"executable": words[0], "version": words[1], "packages": packages(words[2:])}

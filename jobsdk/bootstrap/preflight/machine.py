@@ -14,8 +14,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from ..failures import evidence
+from ..system import files, network, processes
 from ..system import infiniband as fabric
-from ..system import network, processes
 
 if TYPE_CHECKING:
     from ..spec.preflight_messages import ProbedNode
@@ -38,7 +38,7 @@ def facts(python: str, folders: Sequence[str]) -> Facts:
     return dict(
         python_facts(python) or {"python": None},
         host=socket.gethostname(),
-        machine=read("/proc/sys/kernel/random/boot_id"),
+        machine=files.text("/proc/sys/kernel/random/boot_id") or None,
         driver=driver(),
         gpus=gpus(),
         visible_gpus=processes.visible_gpus(os.environ),
@@ -52,22 +52,6 @@ def facts(python: str, folders: Sequence[str]) -> Facts:
         disks=[disk for disk in (space(folder) for folder in dict.fromkeys(folders)) if disk is not None],
         clock_synchronised=clock_synchronised(),
     )
-
-
-def read(path: str) -> Optional[str]:
-    """The text of a small file, stripped; None where it cannot be read."""
-    try:
-        with open(path, errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return None
-
-
-def _listing(folder: str) -> List[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 # -- Python and its packages -------------------------------------------------------------------------------------
@@ -94,12 +78,12 @@ def packages(paths: Sequence[str]) -> Dict[str, str]:
     """Package -> version, by what is on sys.path; nothing is imported. `cuda` is what torch was built for."""
     found: Dict[str, str] = {}
     for folder in dict.fromkeys(paths):
-        for name in _listing(folder or "."):
+        for name in files.listing(folder or "."):
             match = _PACKAGE.fullmatch(name)
             if match is not None:
                 found.setdefault("nccl" if "nccl" in match[1] else match[1].lower(), match[2])
-        text = read(os.path.join(folder, "torch", "version.py")) if "cuda" not in found else None
-        if text is not None:
+        text = files.text(os.path.join(folder, "torch", "version.py")) if "cuda" not in found else ""
+        if text:
             version = re.search(r"^__version__\s*=\s*'([^']+)'", text, re.MULTILINE)
             cuda = re.search(r"^cuda\b.*=\s*(?:'([^']+)'|None)", text, re.MULTILINE)
             if version is not None:
@@ -107,7 +91,7 @@ def packages(paths: Sequence[str]) -> Dict[str, str]:
             found["cuda"] = (cuda and cuda[1]) or "none"
     if "nccl" not in found:
         for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"):
-            for name in _listing(folder):
+            for name in files.listing(folder):
                 if name.startswith("libnccl.so.") and name.count(".") >= 4:
                     found["nccl"] = name[len("libnccl.so.") :]
     return found
@@ -118,15 +102,15 @@ def packages(paths: Sequence[str]) -> Dict[str, str]:
 
 def driver() -> Optional[str]:
     """The version of NVIDIA's kernel driver."""
-    match = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", read("/proc/driver/nvidia/version") or "")
+    match = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", files.text("/proc/driver/nvidia/version"))
     return match[0] if match else None
 
 
 def gpus() -> List[Facts]:
     """The GPUs that NVIDIA's driver shows, by their place on the bus, with their models."""
     found = []
-    for bus in _listing("/proc/driver/nvidia/gpus"):
-        text = read("/proc/driver/nvidia/gpus/%s/information" % bus) or ""
+    for bus in files.listing("/proc/driver/nvidia/gpus"):
+        text = files.text("/proc/driver/nvidia/gpus/%s/information" % bus)
         model = re.search(r"^Model:\s*(.+?)\s*$", text, re.MULTILINE)
         found.append({"bus": bus, "model": model[1] if model else None})
     return found
@@ -200,7 +184,7 @@ def limits() -> Dict[str, Optional[int]]:
 
 def memory() -> Optional[int]:
     """The machine's memory in bytes."""
-    match = re.search(r"^MemTotal:\s*(\d+) kB", read("/proc/meminfo") or "", re.MULTILINE)
+    match = re.search(r"^MemTotal:\s*(\d+) kB", files.text("/proc/meminfo"), re.MULTILINE)
     return int(match[1]) << 10 if match else None
 
 
@@ -254,7 +238,7 @@ def taken_by(port: int, error: OSError) -> str:
         return error.strerror or str(error)
     sockets = set()
     for table in ("tcp", "tcp6"):
-        for line in (read("/proc/self/net/" + table) or "").splitlines()[1:]:
+        for line in files.text("/proc/self/net/" + table).splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:  # 0A: it listens
                 sockets.add("socket:[%s]" % fields[9])
@@ -262,7 +246,7 @@ def taken_by(port: int, error: OSError) -> str:
         try:
             for number in os.listdir("/proc/%s/fd" % pid):
                 if os.readlink("/proc/%s/fd/%s" % (pid, number)) in sockets:
-                    return "pid %s (%s) listens on it" % (pid, read("/proc/%s/comm" % pid))
+                    return "pid %s (%s) listens on it" % (pid, files.text("/proc/%s/comm" % pid))
         except OSError:
             continue  # it has gone, or is somebody else's
     return "something listens on it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import List
 
 
 def size(path: str) -> int:
@@ -20,3 +21,11 @@ def text(path: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def listing(folder: str) -> List[str]:
+    """The names in a folder, in order; none where it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

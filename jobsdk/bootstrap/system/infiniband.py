@@ -16,7 +16,7 @@ other until they time out, so that the nodes agree before the ranks start: what 
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import files
 
@@ -43,9 +43,9 @@ def ports(root: str = ROOT) -> List[Port]:
     """All ports of this machine. `root` is where its /sys is."""
     found = []
     devices = os.path.join(root, "sys/class/infiniband")
-    for device in _listing(devices):
+    for device in files.listing(devices):
         folder = os.path.join(devices, device, "ports")
-        for number in _listing(folder):
+        for number in files.listing(folder):
             place = os.path.join(folder, number)
             state = files.text(place + "/state").partition(": ")[2] or "unknown"
             rate = files.text(place + "/rate").split(" ")[0]  # "400 Gb/sec (4X NDR)"
@@ -66,7 +66,7 @@ def usable(network: Network, root: str = ROOT) -> Optional[List[str]]:
         return None
     if network.get("infiniband") is False:
         return []
-    if not any(name.startswith("uverbs") for name in _listing(os.path.join(root, "dev/infiniband"))):
+    if not any(name.startswith("uverbs") for name in files.listing(os.path.join(root, "dev/infiniband"))):
         return []  # a container sees the devices of its host in /sys, whether or not it was given them
     named = network.get("ib_devices")
     chosen = [
@@ -162,10 +162,3 @@ def _either(on: Mapping[str, str], off: Mapping[str, str]) -> Dict[str, str]:
         name: on[name] if on.get(name) == off.get(name) else text % (on.get(name, "unset"), off.get(name, "unset"))
         for name in dict.fromkeys([*on, *off])
     }
-
-
-def _listing(folder: str) -> Iterable[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return ()
