@@ -104,13 +104,8 @@ def show(data: Any, form: str) -> None:
     else:
         import yaml
 
-        class Dumper(yaml.SafeDumper):
-            """A script is shown line by line."""
+        from jobsdk.job.yaml_text import Dumper
 
-        def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-            return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-        Dumper.add_representer(str, text)
         plain = json.loads(json.dumps(data, default=str))
         click.echo(yaml.dump(plain, Dumper=Dumper, sort_keys=False, allow_unicode=True), nl=False)
 

@@ -279,12 +279,14 @@ def write(data: Mapping[str, Any]) -> str:
     """Plain data as the text of a job file; text of several lines is written as such."""
     return str(
         yaml.dump(
-            dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1 << 20
+            dict(data), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1 << 20
         )
     )
 
 
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Writes everything in full, and text of several lines line by line."""
+
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
@@ -293,4 +295,4 @@ def _represent_text(dumper: Any, text: str) -> Any:
     return dumper.represent_scalar(f"{_TAG}str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(str, _represent_text)
+Dumper.add_representer(str, _represent_text)

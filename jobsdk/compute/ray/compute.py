@@ -133,6 +133,8 @@ class RayCompute(EngineCompute):
         """The placement group, the actors' options and, by the job submission API, the submission, as YAML."""
         import yaml
 
+        from jobsdk.job.yaml_text import Dumper
+
         group = spec["group"]
         what: dict[str, Any] = {
             "placement_group": {
@@ -145,7 +147,7 @@ class RayCompute(EngineCompute):
             **({"runtime_env": spec["runtime_env"]} if spec["runtime_env"] else {}),
             **({"job": spec["job"]} if "job" in spec else {"address": spec["address"]}),
         }
-        return yaml.dump(Redactor().data(what), Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=120)
+        return yaml.dump(Redactor().data(what), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -303,13 +305,3 @@ def _merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> d
     merged = {**(one or {}), **(other or {})}
     variables = {**(one or {}).get("env_vars", {}), **(other or {}).get("env_vars", {})}
     return {**merged, **({"env_vars": variables} if variables else {})}
-
-
-def _dumper() -> Any:
-    import yaml
-
-    class Plain(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    return Plain
