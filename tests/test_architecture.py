@@ -80,7 +80,7 @@ LONG = {
     "jobsdk/bootstrap/preflight/run.py": 450,
     "jobsdk/client/operations.py": 447,
     "jobsdk/client/operations.py:JobOperations": 290,
-    "jobsdk/client/run.py:Run": 276,
+    "jobsdk/client/run.py:Run": 272,
     "jobsdk/job/command.py": 481,
     "jobsdk/job/command.py:CommandJob": 281,
     "jobsdk/job/kinds.py": 465,

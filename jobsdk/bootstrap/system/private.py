@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import Iterator, Optional
+from typing import Callable, Iterator, Optional
 
 #: Of new folders.
 FOLDER_MODE = 0o700
@@ -32,24 +32,22 @@ def make_folder(path: str, mode: int = FOLDER_MODE) -> None:
 
     Raises OSError.
     """
-    path = path.rstrip("/") or "/"
-    if os.path.isdir(path):
-        return
-    above = os.path.dirname(path)
-    if above:
-        make_folder(above, mode)
-    _make(path, mode)
+    _make_all(path, lambda above: mode)
 
 
 def make_within(path: str) -> None:
     """Make a folder inside one that jobsdk made, with the rights of that one. Raises OSError."""
+    _make_all(path, _mode_inside)
+
+
+def _make_all(path: str, mode_in: Callable[[str], Optional[int]]) -> None:
     path = path.rstrip("/") or "/"
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)
     if above:
-        make_within(above)
-    mode = _mode_inside(above)
+        _make_all(above, mode_in)
+    mode = mode_in(above)
     if mode is None:
         os.makedirs(path, exist_ok=True)
     else:

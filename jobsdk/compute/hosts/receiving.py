@@ -109,10 +109,7 @@ def _write(folder: Path, path: str, at: int, source: IO[bytes], size: int) -> No
     if is_whole:
         content = source.read(size)
         if len(content) == size:
-            partly = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-            with open(partly, "wb", opener=private.opener) as file:
-                file.write(content)
-            os.replace(partly, target)
+            private.replace(str(target), content)
         return
     if not at:
         open(target, "wb", opener=private.opener).close()
