@@ -67,7 +67,7 @@ CEILINGS = {
     r"""\btype [!=]= "azureml\"""": 0,
 }
 #: How many annotations say no more than that there is a dict. This number may only fall.
-UNTYPED = 310
+UNTYPED = 304
 
 #: What the emulator imports beyond the public names: types and tables that others document.
 SHARED_WITH_EMULATOR = {
@@ -77,7 +77,7 @@ SHARED_WITH_EMULATOR = {
 }
 #: Classes of more than 250 lines, and files of more than 400, with their lines. None may be added, none may grow.
 LONG = {
-    "jobsdk/bootstrap/preflight/run.py": 450,
+    "jobsdk/bootstrap/preflight/run.py": 448,
     "jobsdk/client/operations.py": 447,
     "jobsdk/client/operations.py:JobOperations": 290,
     "jobsdk/client/run.py:Run": 272,

@@ -6,7 +6,6 @@ a cluster. The supervisor itself only prepares, watches, and cleans up after boo
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -50,7 +49,7 @@ class Supervisor:
     def __init__(self, run_dir: str) -> None:
         self._run_dir = run_dir
         self._plan = plan_file.read(run_dir)
-        self._native = _read(run_dir + "/native.json")
+        self._native = events.read_json(run_dir + "/native.json")
         self._cancelled = False
         self._tokens: List[bytes] = []
         self._ended: List[Tuple[int, Optional[int], int]] = []  # (exit code, signal, node) of bootstraps, in order
@@ -288,7 +287,7 @@ class Supervisor:
 
     def _exit_code(self) -> int:
         try:
-            return int(_read(self._run_dir + "/report.json")["exit_code"])
+            return int(events.read_json(self._run_dir + "/report.json")["exit_code"])
         except OSError:  # there was no room for it
             return next((int(one["exit_code"]) for one in events.of(self._run_dir, "ended")), exit_codes.LOST)
 
@@ -326,12 +325,6 @@ def _print_traceback() -> None:
     import traceback  # 5 ms that only a fault of ours needs
 
     traceback.print_exc()
-
-
-def _read(path: str) -> Dict[str, Any]:
-    with open(path) as file:
-        content: Dict[str, Any] = json.load(file)
-    return content
 
 
 def wait_and_run(run_dir: str) -> int:

@@ -9,7 +9,6 @@ share one machine. Node 0 judges, prints, and leaves the result in the run's out
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -394,8 +393,8 @@ class PreflightReport:
                 found[node] = "(%s) it found node 0, and did not report in time" % address
             else:
                 try:
-                    with open(_note(self._contract.run_dir, node)) as file:
-                        found[node] = "(%s) %s" % (address, json.load(file)["why"])
+                    why = events.read_json(_note(self._contract.run_dir, node))["why"]
+                    found[node] = "(%s) %s" % (address, why)
                 except (OSError, ValueError, KeyError):
                     text = "its bootstrap joined from %s, but nothing came to MASTER_PORT %d"
                     found[node] = text % (address, self._contract.port)
@@ -433,8 +432,7 @@ def run() -> int:
     """This node's part; 0, or on node 0 1 where there is a problem, or 78 (sysexits: configuration) for no node."""
     try:
         contract = Contract(os.environ)
-        with open(contract.run_dir + "/plan.json") as file:
-            plan = json.load(file)
+        plan = events.read_json(contract.run_dir + "/plan.json")
         mtu = (plan.get("network") or {}).get("mtu")
         wanted = dict(plan["preflight"], mtu=None if mtu in infiniband.PATH_MTUS else mtu)
         token = bytes.fromhex(wanted["token"])

@@ -10,10 +10,11 @@ import json
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..distributions import open_mpi
 from ..launchers import base
+from ..spec import events
 from ..spec.variables import RANK
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ def forget(folder: str) -> None:
 def place() -> ShimConfig:
     """Ends the program with ssh's own code where it is none of these, or where the run is over."""
     try:
-        with open("%s/%s" % (os.environ[SHELL], _CONTROL)) as file:
-            content: Dict[str, Any] = json.load(file)
+        content = events.read_json("%s/%s" % (os.environ[SHELL], _CONTROL))
     except (KeyError, OSError):
         sys.stderr.write("jobsdk: remote shell: there is no running job that this belongs to\n")
         sys.exit(255)

@@ -65,6 +65,12 @@ def said_by(run_dir: str, node: int) -> Optional[Event]:
     return next((one for one in reversed(of(run_dir, "failure")) if one["node"] == node and one.get("alone")), None)
 
 
+def read_json(path: str) -> Any:
+    """The content of a JSON file. Raises OSError, ValueError."""
+    with open(path) as file:
+        return json.load(file)
+
+
 def write_json(path: str, content: Mapping[str, Any]) -> None:
     """Replace a file as a whole: readers see the old or the new one, never a part."""
     private.replace(path, (json.dumps(content, indent=1) + "\n").encode())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any, Dict, List, Optional
+from typing import List, Optional
 
 from ..system import processes
 from . import events
@@ -21,8 +20,7 @@ def write(run_dir: str, rank: int, pid: int) -> None:
 def pid_of(run_dir: str, rank: int) -> Optional[int]:
     """The pid of a node's bootstrap, if it lives on this machine."""
     try:
-        with open("%s/%s%d%s" % (run_dir, _PREFIX, rank, _SUFFIX)) as file:
-            known: Dict[str, Any] = json.load(file)
+        known = events.read_json("%s/%s%d%s" % (run_dir, _PREFIX, rank, _SUFFIX))
     except (OSError, ValueError):
         return None
     if known["start"] is None or known["boot"] != machine():  # it had ended by the time it was noted

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, Dict, Mapping, cast
+from typing import TYPE_CHECKING, Any, Mapping, cast
+
+from . import events
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -17,9 +19,9 @@ def read(run_dir: str) -> Plan:
 
     Raises OSError or ValueError if it is missing, also when its secrets are gone: they are deleted at a run's end.
     """
-    plan: Any = _load(run_dir, _PLAN)
+    plan = events.read_json("%s/%s" % (run_dir, _PLAN))
     if plan.get("sealed"):
-        for key, part in _load(run_dir, SECRETS).items():
+        for key, part in events.read_json("%s/%s" % (run_dir, SECRETS)).items():
             plan[key] = dict(plan[key], **part) if isinstance(part, dict) and key in plan else part
     return cast("Plan", plan)
 
@@ -51,9 +53,3 @@ def write_private(path: str, text: str) -> None:
     """Write a new file that at no moment anybody but this user can read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as stream:
         stream.write(text)
-
-
-def _load(run_dir: str, name: str) -> Dict[str, Any]:
-    with open("%s/%s" % (run_dir, name)) as file:
-        content: Dict[str, Any] = json.load(file)
-    return content

@@ -32,7 +32,7 @@ import time
 import traceback
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from ..spec import exit_codes, paths, variables
+from ..spec import events, exit_codes, paths, variables
 from ..system import files, private, processes
 
 EVENTS, REPORT, END, BOOTSTRAP = "events", "report", "end", "bootstrap"
@@ -327,8 +327,7 @@ class _Writer:
 
     def _tell_json(self, source: str, name: str) -> None:
         self._told[source] = 1
-        with open("%s/%s" % (self._run_dir, name)) as file:
-            content = json.load(file)
+        content = events.read_json("%s/%s" % (self._run_dir, name))
         self._write(form(source, 0, json.dumps(content, separators=(",", ":")).encode() + b"\n"))
 
     def _write(self, records: bytes) -> None:
