@@ -124,7 +124,7 @@ EVENTS: Mapping[str, Event] = {
     "node_joined": _event("node 0", "node host pid", "a node has joined the control port"),
     "started": _event("node 0", "master_addr master_port restart", "all are there; the ranks are being started"),
     "inventory": _event("node 0", "node system cores memory gpus driver python", "what a node has; of node 0 also the "
-                        "Python of the ranks: executable, version, packages"),
+                        "Python of the ranks: executable, version, and packages if `packages.json` does not have them"),
     "rank_started": _event("node 0", "node rank pid", "a rank was started, by its node's clock set right"),
     "first_output": _event("node 0", "node rank", "a rank has written its first line"),
     "metric": _event("node 0", "node rank", "a rank has reported for the first time; all is in `reports-RANK.log`"),

@@ -34,8 +34,8 @@ def compare(first: RunFolder, second: RunFolder) -> list[Difference]:
     jobs = [{**_flat(_job(run)), "compute": run.facts().get("compute")} for run in runs]
     gits, pythons = [[function(one) for one in (of_first, of_second)] for function in (_git, _python)]
     machines = [{"nodes": provenance.machines_text(one.machines)} for one in (of_first, of_second)]
-    pythons_known = of_first.python and of_second.python  # else there is nothing to compare packages with
-    packages = [one.python.packages if one.python and pythons_known else {} for one in (of_first, of_second)]
+    packages = [one.python.packages if one.python else {} for one in (of_first, of_second)]
+    packages = packages if all(packages) else [{}, {}]  # there is nothing to compare them with
     return [
         *_differ("job", *jobs),
         *_code(*(run.code for run in runs)),

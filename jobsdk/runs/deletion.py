@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from jobsdk.bootstrap.spec import package_lists
 from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.errors import JobsdkError
 from jobsdk.home import home, locked, make_folder, runs_folder
@@ -102,5 +103,6 @@ def remove(run: RunFolder) -> None:
             else:
                 run.path.rename(waste / run.name)
             shutil.rmtree(waste)
+            package_lists.sweep(str(home()))
     except OSError as error:
         raise JobsdkError(f"run {run.name} cannot be deleted: {error.filename or run.path}: {error.strerror}") from None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from jobsdk.bootstrap.spec import events as writing
-from jobsdk.bootstrap.spec import exit_codes, mlflow_store, plan_file
+from jobsdk.bootstrap.spec import exit_codes, mlflow_store, package_lists, plan_file
 from jobsdk.bootstrap.spec import paths as layout
 from jobsdk.bootstrap.system import private, processes
 from jobsdk.errors import JobsdkError, RunExists, RunNotFound
@@ -49,12 +49,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, name: str, mode: int = private.FOLDER_MODE) -> RunFolder:
-        """Make the folder of a new run; all that is written in it gets the rights of `mode`.
-
-        Raises RunExists if there is one of that name.
-        """
+        """Make the folder of a new run; its content gets the rights of `mode`. Raises RunExists for a taken name."""
         folder = cls(runs_folder() / name)
-        make_folder(folder.path.parent, mode)
+        for parent in (folder.path.parent.parent / package_lists.FOLDER, folder.path.parent):
+            make_folder(parent, mode)
         try:
             folder.path.mkdir(mode & 0o700)
             folder.path.chmod(mode)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobsdk.bootstrap.spec import package_lists
 from jobsdk.bootstrap.spec.text import bytes_text
 from jobsdk.snapshot.git import Commit
 
 if TYPE_CHECKING:
-    from jobsdk.bootstrap.spec.event import Event
     from jobsdk.bootstrap.spec.plan import Plan
     from jobsdk.runs.folder import RunFolder
 
@@ -39,7 +39,8 @@ class Python(NamedTuple):
 
     def __str__(self) -> str:
         known = [f"{name} {self.packages[name]}" for name in _FRAMEWORKS if name in self.packages]
-        return ", ".join([f"{self.version} ({self.executable})", *known, f"{len(self.packages)} packages"])
+        count = f"{len(self.packages)} packages" if self.packages else "packages not recorded here"
+        return ", ".join([f"{self.version} ({self.executable})", *known, count])
 
 
 class Machine(NamedTuple):
@@ -103,7 +104,7 @@ class Provenance(NamedTuple):
 def of_run(run: RunFolder) -> Provenance:
     """What the run's folder says of it."""
     facts, plan = run.facts(), run.plan()
-    python, machines = _inventory(run.events())
+    python, machines = _inventory(run)
     user, host = facts.get("user"), facts.get("host")
     return Provenance(
         command(run),
@@ -144,11 +145,11 @@ def _input_text(plan: Plan, name: str) -> str:
     return str(given["literal"] if "literal" in given else given["uri"])
 
 
-def _inventory(events: Iterable[Event]) -> tuple[Python | None, tuple[Machine, ...]]:
+def _inventory(run: RunFolder) -> tuple[Python | None, tuple[Machine, ...]]:
     """The latest of each node: another machine may have taken its place."""
     hosts: dict[int, str] = {}
     python, machines = None, {}
-    for event in events:
+    for event in run.events():
         node = event.get("node")
         if node is None:
             continue
@@ -165,7 +166,9 @@ def _inventory(events: Iterable[Event]) -> tuple[Python | None, tuple[Machine, .
                 event["driver"],
             )
             given = event.get("python")
-            python = Python(given["version"], given["executable"], given["packages"]) if given else python
+            if given:
+                packages = given.get("packages") or run.read_json(package_lists.FILE)
+                python = Python(given["version"], given["executable"], packages)
     return python, tuple(machines[node] for node in sorted(machines))
 
 

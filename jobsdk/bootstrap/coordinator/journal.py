@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, cast
 
-from ..spec import events
+from ..spec import events, package_lists
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -58,6 +58,9 @@ class Journal:
         """What a node has."""
         facts = cast("Facts", _chosen(message, *(key for key in message if key != "type")))
         facts["node"] = node
+        python = facts.get("python")
+        if python is not None and package_lists.share(self._run_dir, python["packages"]):
+            facts["python"] = {"executable": python["executable"], "version": python["version"]}
         self._note("inventory", **facts)
 
     def warning(self, text: str, node: Optional[int] = None) -> None:

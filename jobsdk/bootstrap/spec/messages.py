@@ -163,12 +163,15 @@ class SendShell(Protocol):
     def __call__(self, what: str, **facts: Unpack[ShellFacts]) -> None: ...
 
 
-class PythonFacts(TypedDict):
-    """The Python of the ranks."""
-
+class _PythonFacts(TypedDict):
     executable: str
     version: str
-    #: the version of each installed package
+
+
+class PythonFacts(_PythonFacts, total=False):
+    """The Python of the ranks."""
+
+    #: the version of each installed package; in an event, where packages.json does not have them
     packages: Dict[str, str]
 
 
