@@ -1,4 +1,4 @@
-"""The errors that jobsdk raises. Their text is a message for people: what is wrong, where, and what to do."""
+"""The errors that jobsdk raises. Their text tells people what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class JobsdkError(Exception):
     """The base of all errors of jobsdk."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it."""
+        """Return what IPython shows."""
         from jobsdk.notebook import shown
 
         return shown(self)
@@ -23,8 +23,7 @@ class JobsdkError(Exception):
 class ValidationError(JobsdkError, ValueError):
     """A job, or a part of one, is not valid.
 
-    `findings` has everything that was found, errors and warnings, in the order of the description; `str()` of the
-    error shows one finding a line.
+    `findings` has all errors and warnings, in the order of the job's description. `str()` shows one finding per line.
     """
 
     findings: tuple[Finding, ...]
@@ -38,7 +37,7 @@ class ValidationError(JobsdkError, ValueError):
 
     @classmethod
     def raise_for(cls, report: Report) -> None:
-        """Raise one with all that was found, if there are errors in it."""
+        """Raise it with all findings, if there are errors among them."""
         if report.errors:
             from jobsdk.findings import in_order
 
@@ -62,7 +61,7 @@ class FileExists(JobsdkError, FileExistsError):
 
 
 class JobFailed(JobsdkError):
-    """A run ended other than Completed. `report` is its report: status, exit code and the cause."""
+    """A run did not complete. `report` has its status, exit code and cause."""
 
     report: RunReport
 

@@ -1,4 +1,4 @@
-"""Findings: what is wrong in a job, where it is, and what to do. All are collected before any is reported."""
+"""Findings: what is wrong in a job, where, and how to fix it. All are collected before any is reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT = 400
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong ("error") or doubtful ("warning") in a job.
+    """One error or warning about a job.
 
     `path` leads to the field, as in ("resources", "instance_count"); `file`, `line` and `column` (both from 1) say
     where it was written and are None where that is not known.
@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
     @property
     def is_error(self) -> bool:
-        """Whether the job cannot run with it."""
+        """Whether the job cannot run because of it."""
         return self.severity == "error"
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class Report:
     def error(
         self, path: Path, message: str, fix: str = "", *, key: bool = False, within: str = "", nth: int = 0
     ) -> None:
-        """Adds an error. `key`: the key is at fault, not its value; `within`: the part of the text at fault.
+        """Add an error. `key`: the key is at fault, not its value; `within`: the part of the text at fault.
 
         `nth` tells which one, from 0, if the text has the part several times.
         """
@@ -97,11 +97,11 @@ class Report:
     def warn(
         self, path: Path, message: str, fix: str = "", *, key: bool = False, within: str = "", nth: int = 0
     ) -> None:
-        """Adds a warning; the arguments are those of `error`."""
+        """Add a warning; the arguments are those of `error`."""
         self._add("warning", path, message, fix, key, within, nth)
 
     def tolerate(self, path: Path, message: str, fix: str = "", *, key: bool = False) -> None:
-        """Adds a warning, or an error where the report is strict."""
+        """Add a warning, or an error in a strict report."""
         self._add("error" if self.strict else "warning", path, message, fix, key)
 
     def _add(
@@ -131,7 +131,7 @@ def _python_text(value: str) -> str:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings without doubles, in the order of the file; those without a place keep their order, at the end.
+    """Return the findings without duplicates, in the order of the file. Those without a place keep their order, at the end.
 
     Of more than `MANY` of one severity about one field, the rest is only counted.
     """

@@ -63,7 +63,7 @@ class ExplainedProcess(NamedTuple):
 
 
 class Explanation:
-    """`explain()`'s answer: iterate over it, index it by rank, print it, or take `to_dict()`."""
+    """The result of `explain()`. Iterate over it, index it by rank, print it, or call `to_dict()`."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Explanation:
         return map(self._explained, distributions.of(self.plan).processes())
 
     def __getitem__(self, rank: int) -> ExplainedProcess:
-        """The process of a global rank. Raises IndexError if there is none."""
+        """Return the process with a global rank. Raises IndexError for an unknown rank."""
         if not 0 <= rank < self.world_size:
             raise IndexError(f"there is no rank {rank}: the job has ranks 0 to {self.world_size - 1}")
         distribution = distributions.of(self.plan)
@@ -181,7 +181,7 @@ class Explanation:
 
 
 def explain(job: CommandJob, *, compute: str | None = None) -> Explanation:
-    """Every process that `job` would start. Raises ValidationError if the job is not valid.
+    """Describe every process that `job` would start. Raises ValidationError for an invalid job.
 
     On the local compute the inherited environment and the cores of this machine count, as they will in the run;
     `dropped` names the inherited variables that other launchers set and that the processes do not get.

@@ -1,4 +1,4 @@
-"""The client: `MLClient().jobs` submits jobs and finds their runs again, with the names that Azure ML's client has."""
+"""The client: `MLClient().jobs` submits jobs and finds their runs, under the names of Azure ML's client."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Warn = Callable[[str], None]
 
 
 class JobOperations:
-    """What can be done with jobs and their runs. Runs are named, or given as `Run`.
+    """Submit and manage jobs. An operation takes a run's name, or a `Run`.
 
-    Every operation on a run raises RunNotFound if there is none of that name. With a `workspace` of Azure ML its
-    computes can be named as those of computes.yml are, and its jobs are found, whoever submitted them.
+    Every operation on a run raises RunNotFound for an unknown name. With a `workspace` of Azure ML, you can also name
+    its computes, and find its jobs, whoever submitted them.
     """
 
     def __init__(self, workspace: Workspace | None = None) -> None:
@@ -55,7 +55,7 @@ class JobOperations:
         refuse_outside_links: bool = False,
         warn: Warn | None = None,
     ) -> Run:
-        """Submit a job and return its run at once; the run goes on without this process.
+        """Submit a job and return its run at once. The run does not need this process.
 
         `name` and `compute` (its name, or the compute itself) take the place of the job's own. `build_env` builds the
         job's environment where the compute does not by itself; `in_place` runs in the code folder instead of a private
@@ -85,8 +85,8 @@ class JobOperations:
         strict: bool = False,
         refuse_outside_links: bool = False,
     ) -> Submission:
-        """What `create_or_update` would submit. Writes nothing but the call of a function, needs no network. Raises as
-        it does."""
+        """Return what `create_or_update` would submit, without network. Writes nothing except a function's call.
+        Raises the same errors."""
         from jobsdk.job.command import CommandJob
 
         if not isinstance(job, CommandJob):
@@ -118,7 +118,7 @@ class JobOperations:
         return _with_code(submission, Path(source), refuse)
 
     def submit(self, compiled: Submission, warn: Warn) -> Run:
-        """Start what `compile` gave. Raises JobsdkError, also for a secret that is not set here."""
+        """Start what `compile` returned. Raises JobsdkError, also for a secret that is not set here."""
         from jobsdk.client.starting import start
 
         return start(compiled, warn)
@@ -145,7 +145,7 @@ class JobOperations:
         return Run(run.folder)
 
     def validate(self, job: CommandJob | JobSource, *, strict: bool = False) -> Validation:
-        """Everything that is wrong or doubtful about a job, and what its compute makes of it, without network."""
+        """Return all errors and warnings about a job and its compute, without network."""
         from jobsdk.job.command import CommandJob
 
         if not isinstance(job, CommandJob):
@@ -159,7 +159,7 @@ class JobOperations:
     # -- finding -------------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> Run:
-        """The run of a name; one of the client's workspace that was not submitted from here, too."""
+        """Return the run with this name, including one of the client's workspace that was submitted elsewhere."""
         if self._workspace is None:
             return Run(RunFolder.find(name))
         try:
@@ -179,7 +179,7 @@ class JobOperations:
         max_results: int | None = None,
         list_view_type: str = "ActiveOnly",
     ) -> list[Run]:
-        """The runs that fit all that is given, the newest first.
+        """Return the runs that match all filters, newest first.
 
         `tag` is `key` or `key=value`; `list_view_type` is ActiveOnly, ArchivedOnly or All. Of a workspace of Azure ML,
         the client's or that of `compute`, the newest runs that were submitted elsewhere are among them, at most
@@ -206,24 +206,24 @@ class JobOperations:
     # -- following -----------------------------------------------------------------------------------------------
 
     def stream(self, name: str | Run, *, ranks: Chosen = None, tail: int | None = None, out: Sink | None = None) -> Run:
-        """Show what the ranks of a run write, until its end; see `Run.stream`. Raises JobFailed if it failed."""
+        """Show the output of a run's ranks until it ends; see `Run.stream`. Raises JobFailed if it failed."""
         return self._run(name).stream(ranks=ranks, tail=tail, out=out)
 
     def logs(
         self, name: str | Run, *, ranks: Chosen = None, tail: int | None = None, follow: bool = False,
         out: Sink | None = None,
     ) -> None:  # fmt: skip
-        """Show what the ranks of a run have written; see `Run.logs`."""
+        """Show the output of a run's ranks so far; see `Run.logs`."""
         self._run(name).logs(ranks=ranks, tail=tail, follow=follow, out=out)
 
     def wait(self, name: str | Run, timeout: float | None = None) -> Run:
-        """Wait for a run's end, however it is. Raises TimeoutError after `timeout` seconds."""
+        """Wait until a run ends, whether it succeeds or not. Raises TimeoutError after `timeout` seconds."""
         return self._run(name).wait(timeout)
 
     def metrics(self, name: str | Run) -> Table:
-        """The metrics of a run: a row for each point that a process reported, or logged with MLflow.
+        """Return the metrics of a run: a row for each point that a process reported or logged with MLflow.
 
-        It is a sequence of (metric, step, value, time, rank), prints a line for each metric, and has `to_pandas()`.
+        The result is a sequence of (metric, step, value, time, rank) with `to_pandas()`. It prints a line per metric.
         """
         from jobsdk.runs.metrics import Table
 
@@ -232,25 +232,25 @@ class JobOperations:
         return Table(run.metrics)
 
     def stacks(self, name: str | Run) -> dict[str, Any]:
-        """Where the ranks of a run are now; see `Run.stacks`."""
+        """Return the Python stacks of a run's ranks; see `Run.stacks`."""
         return self._run(name).stacks()
 
     # -- changing ------------------------------------------------------------------------------------------------
 
     def cancel(self, name: str | Run) -> Run:
-        """Ask that a run be ended; returns at once."""
+        """Request that a run end, and return at once."""
         return self._run(name).cancel()
 
     def begin_cancel(self, name: str | Run) -> Cancellation:
-        """Ask that a run be ended; the result's `result()` waits for its end."""
+        """Request that a run end; the result's `result()` waits for that."""
         return Cancellation(self.cancel(name))
 
     def archive(self, name: str | Run) -> Run:
-        """Leave a run out of lists."""
+        """Hide a run from lists."""
         return self._archive(name, True)
 
     def restore(self, name: str | Run) -> Run:
-        """Take an archived run into lists again."""
+        """Show an archived run in lists again."""
         return self._archive(name, False)
 
     def _archive(self, name: str | Run, archived: bool) -> Run:
@@ -261,10 +261,10 @@ class JobOperations:
         return self._update(Run(run.folder))
 
     def delete(self, *names: str | Run, force: bool = False) -> tuple[Deleted, ...]:
-        """Delete ended runs with all that they have here: logs, outputs, the copy of the code. Names are whole.
+        """Delete ended runs with their logs, outputs and copies of the code. Names must be complete.
 
-        Raises JobsdkError before anything is deleted for a run that has not ended, or whose outputs another run has as
-        inputs. With `force` the one is cancelled first, and the other deleted all the same.
+        Raises JobsdkError, and deletes nothing, for a run that has not ended or whose outputs are inputs of another.
+        `force` cancels the one first, and deletes the other anyway.
         """
         from jobsdk.client import deletion
 
@@ -303,7 +303,7 @@ class JobOperations:
         all: bool = False,
         warn: Warn | None = None,
     ) -> Path:
-        """Copy what an ended run has left to `download_path`, and return that folder.
+        """Copy the logs and outputs of an ended run to `download_path`, and return that folder.
 
         The default is `artifacts/`: the logs, and what the script wrote to ./outputs. `output_name` takes one named
         output instead, `all` all of them as well, to `named-outputs/<name>/`, as Azure ML lays them out. Links that
@@ -378,7 +378,7 @@ class MLClient:
 
     @property
     def subscription_id(self) -> str | None:
-        """The subscription of the client's workspace."""
+        """Return the subscription of the client's workspace."""
         return self._workspace.subscription_id if self._workspace else None
 
     @property

@@ -1,4 +1,4 @@
-"""What the client's operations give besides runs: findings, a cancellation under way."""
+"""What the client's operations return besides runs: findings, and a cancellation in progress."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CreationContext(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """The result of `jobs.validate`: everything that was found."""
+    """The result of `jobs.validate`: all findings."""
 
     findings: tuple[Finding, ...]
 
@@ -49,7 +49,7 @@ class Validation(NamedTuple):
 
 
 class Cancellation:
-    """A cancellation under way, as Azure ML's `begin_cancel` gives one."""
+    """A cancellation in progress, as Azure ML's `begin_cancel` returns it."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -67,5 +67,5 @@ class Cancellation:
         self._run.wait(timeout)
 
     def result(self, timeout: float | None = None) -> None:
-        """The same as `wait`: Azure ML's gives nothing either."""
+        """Wait for the run's end. Returns nothing, as in Azure ML."""
         self.wait(timeout)

@@ -1,4 +1,4 @@
-"""A run as the client hands it out: live, and usable from any process."""
+"""A run, as the client returns it: live, and usable from any process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Run:
         return f"Run(name={self.name!r}, status={self.status!r}, compute={self.compute!r})"
 
     def _ipython_display_(self) -> None:
-        """In a notebook, while it runs: a card that goes on by itself."""
+        """Show a card in a notebook that updates itself while the run is active."""
         if not notebook.is_notebook() or self.folder.recorded_state().is_terminal:
             raise NotImplementedError  # by which IPython goes on with what it has else: the next method, or repr()
         notebook.views().show(self)
@@ -80,13 +80,13 @@ class Run:
 
     @property
     def studio_url(self) -> str | None:
-        """Its page in Azure ML's studio; None for a run elsewhere."""
+        """The run's page in Azure ML's studio; None for a run elsewhere."""
         url: str | None = self._place().get("studio_url")
         return url
 
     @property
     def services(self) -> dict[str, Any]:
-        """The services that Azure ML has started beside the job, as mappings with endpoint, status, port."""
+        """The services that Azure ML started beside the job: mappings with endpoint, status and port."""
         return dict(self._place().get("services") or {})
 
     def _place(self) -> dict[str, Any]:
@@ -97,11 +97,11 @@ class Run:
 
     @property
     def target(self) -> Compute:
-        """The compute that it runs on."""
+        """The compute that the run is on."""
         return computes.of_run(self.folder)
 
     def state(self) -> State:
-        """How far it is; a run whose supervisor was killed is found out here."""
+        """Return the run's state. Detects a run whose supervisor was killed."""
         try:
             target = self.target
         except ComputeError:  # its type is not installed any more, or does not take its settings any more
@@ -110,25 +110,24 @@ class Run:
 
     @property
     def status(self) -> str:
-        """Queued, Preparing, Starting, Running, CancelRequested; or how it ended: see `jobsdk.runs.state.TERMINAL`."""
+        """Queued, Preparing, Starting, Running, CancelRequested, or how it ended: see `jobsdk.runs.state.TERMINAL`."""
         return self.state().status
 
     @property
     def exit_code(self) -> int | None:
-        """The code of the rank that failed first (a signal n gives 128 + n), 0 on success, None before the end."""
+        """The exit code of the rank that failed first (128 + n for signal n), 0 on success, None before the end."""
         return self.state().exit_code
 
     @property
     def report(self) -> RunReport:
-        """How it ended, with the cause; empty before. Its keys: docs/reference/report.md."""
+        """How the run ended and why; empty before. docs/reference/report.md lists the keys."""
         return self.folder.report()
 
     @property
     def metrics(self) -> Metrics:
-        """What its processes reported, or logged with MLflow: the points of each metric as (step, value, time, rank),
-        those of all ranks.
+        """The points that all ranks reported or logged with MLflow, by metric: (step, value, time, rank).
 
-        `jobsdk.runs.metrics.last` of them is the metric's value. What went to a user's own tracking server is not here.
+        `jobsdk.runs.metrics.last` returns the latest value. Metrics on your own tracking server are not included.
         """
         from jobsdk.client.curves import Metrics
         from jobsdk.runs import metrics
@@ -156,7 +155,7 @@ class Run:
 
     @property
     def inputs(self) -> Items:
-        """The inputs as they were submitted, local paths absolute."""
+        """The inputs as submitted, with absolute local paths."""
         from jobsdk.findings import Report
         from jobsdk.job.io import INPUTS
 
@@ -170,9 +169,9 @@ class Run:
     # -- what can be done with it --------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> Run:
-        """Wait for the end, however it is. Raises TimeoutError after `timeout` seconds.
+        """Wait until the run ends, whether it succeeds or not. Raises TimeoutError after `timeout` seconds.
 
-        Ctrl-C, or a notebook's interrupt, ends the waiting and not the run, here as in `result` and `stream`.
+        Ctrl-C or a notebook's interrupt stops waiting, here and in `result` and `stream`. The run continues.
         """
         with self._left_to_itself():
             self.target.wait(self.folder, timeout)
@@ -180,7 +179,7 @@ class Run:
         return self
 
     def done(self) -> bool:
-        """Whether it has ended, however it has."""
+        """Return whether the run has ended, successfully or not."""
         return self.state().is_terminal
 
     def result(self, timeout: float | None = None, *, all_ranks: bool = False, trusted: bool = True) -> Any:
@@ -208,7 +207,7 @@ class Run:
         return [outcome.value(self.folder, rank, trusted) for rank in ranks]
 
     def exception(self, timeout: float | None = None, *, trusted: bool = True) -> BaseException | None:
-        """Wait for the end; what `result` would raise of a run that failed, None if it has completed."""
+        """Wait for the end. Return what `result` raises for a failed run, None for a completed one."""
         self.wait(timeout)
         if self.report.get("status") == "Completed":
             return None
@@ -221,13 +220,13 @@ class Run:
 
     @property
     def is_of_function(self) -> bool:
-        """Whether the run calls a Python function, whose value `result` gives."""
+        """Whether the run calls a Python function; `result` then returns the function's value."""
         from jobsdk.runs.provenance import FUNCTION
 
         return FUNCTION in self.properties
 
     def stream(self, *, ranks: Chosen = None, tail: int | None = None, out: Sink | None = None) -> Run:
-        """Show what the ranks write, until the end; `ranks` as in "0,3-5" or "last", `tail` lines of each first.
+        """Show the ranks' output until the end. `ranks` is like "0,3-5" or "last"; `tail` counts earlier lines.
 
         `out` takes bytes; without it they go to stdout. Raises JobFailed if the job failed, with the rank that failed
         first, its node and its last traceback; ValueError for ranks that the run does not have.
@@ -243,9 +242,9 @@ class Run:
         self, *, ranks: Chosen = None, tail: int | None = None, out: Sink | None = None, follow: bool = False,
         shown: Shown | None = None,
     ) -> None:  # fmt: skip
-        """Show what the ranks have written so far, or with `follow` until the end; see `stream`.
+        """Show the ranks' output so far, or with `follow` until the end; see `stream`.
 
-        A call with the same `shown` as one that was interrupted goes on where that one stopped.
+        A call with the `shown` of an interrupted call continues where that one stopped.
         """
         from jobsdk.runs.logs import View
 
@@ -259,7 +258,7 @@ class Run:
         self.target.logs(self.folder, sink, view, follow=follow)
 
     def stacks(self, timeout: float = 20.0) -> dict[str, Any]:
-        """Where the ranks are now; they go on undisturbed.
+        """Return the Python stacks of all ranks, without disturbing them.
 
         `groups` has lines such as `7 ranks in all_reduce at train.py:88 (ranks 0-5, 7)`, `ranks` the Python stacks
         of every process of each rank. Raises JobsdkError if the run has ended, or does not answer within `timeout`
@@ -270,7 +269,7 @@ class Run:
         return ask(self.folder, self.target, timeout)
 
     def cancel(self) -> Run:
-        """Ask that the run be ended; returns at once. A run that has ended stays as it is."""
+        """Request that the run end, and return at once. An ended run stays as it is."""
         self.target.cancel(self.folder, f"pid {os.getpid()}")
         return self
 
@@ -278,7 +277,7 @@ class Run:
 
     @contextlib.contextmanager
     def _left_to_itself(self) -> Iterator[None]:
-        """On Ctrl-C while following, say that the run goes on and how to end it."""
+        """On Ctrl-C while following, say that the run continues and how to end it."""
         try:
             yield
         except KeyboardInterrupt as interrupt:

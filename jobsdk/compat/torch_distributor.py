@@ -196,7 +196,7 @@ def _named(name: str) -> Compute:
 
 
 def _cluster(name: str | None) -> Compute:
-    """The compute that is meant: the named one; Spark, if there is one. Raises ComputeError if none is meant."""
+    """Return the named compute, else Spark. Raises ComputeError without either."""
     from jobsdk import compute as computes
 
     if name is not None:
@@ -254,7 +254,7 @@ def _gpus_here() -> list[str]:
 
 
 def _gpus_per_node(compute: Compute) -> int:
-    """How many GPUs a node of the compute has, which on Spark is a task; 0 where that is not known.
+    """Return how many GPUs a node of the compute has (on Spark, a task); 0 if unknown.
 
     Raises RuntimeError where Spark gives its tasks none.
     """
@@ -273,7 +273,7 @@ def _gpus_per_node(compute: Compute) -> int:
 
 
 def _refuse_encryption(compute: Compute) -> None:
-    """Raises RuntimeError on a Spark that encrypts, for what the processes tell one another is not encrypted."""
+    """Raise RuntimeError if Spark encrypts: the processes' own traffic is not encrypted."""
     if compute.type != SPARK or not _has_session(compute.settings) or _setting(_SSL, "false") != "true":
         return
     if _setting(_IGNORE_SSL, "false") == "true":

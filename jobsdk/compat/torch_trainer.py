@@ -45,7 +45,7 @@ _OWN = ("train_loop_per_worker", "train_func", "train_loop_config", "torch_confi
 
 
 class TrainingFailedError(JobFailed):
-    """The training failed. Its cause is what the function has raised; `worker_failures` has it by the worker's rank.
+    """The training failed. Its cause is the function's exception; `worker_failures` has the exceptions by rank.
 
     `report` is the run's, with the exit code.
     """
@@ -64,7 +64,7 @@ class TrainingFailedError(JobFailed):
 
 
 class FailureConfig(Model):
-    """How often a training that fails is started again, from its last checkpoint if `train_func` looks for one."""
+    """How often a failed training restarts, from its last checkpoint if `train_func` loads one."""
 
     max_failures: int = field(Integer(-1), default=0, doc="Starts after a failure; -1: without end.")
     max_preemption_failures: int = field(
@@ -92,7 +92,7 @@ class CheckpointConfig(Model):
 
 
 class RunConfig(Model):
-    """What a training is called, and where it keeps its checkpoints. Fields are Ray Train's."""
+    """A training's name and where it keeps its checkpoints. Fields are Ray Train's."""
 
     name: str | None = field(Text(empty=False), default=None, doc="The experiment, and the run's display name.")
     storage_path: str | None = field(
@@ -172,7 +172,7 @@ class TorchTrainer:
         self._job()  # what is wrong is told now
 
     def fit(self) -> Result:
-        """Train to the end, showing meanwhile what the workers write.
+        """Train to the end, and show the workers' output meanwhile.
 
         Raises TrainingFailedError, with what the function has raised as its cause. Ctrl-C cancels the run.
         """
@@ -220,7 +220,7 @@ class TorchTrainer:
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
-    """Raises ValidationError for what only Ray's class has, and for what is like a parameter's name."""
+    """Raise ValidationError for parameters of Ray's class alone, and for misspelled ones."""
     from jobsdk.job.command import command
 
     known = inspect.signature(command).parameters

@@ -1,4 +1,4 @@
-"""What a training has left: the metrics and checkpoints that its workers reported, and what its function returned."""
+"""The result of a training: its workers' metrics and checkpoints, and what its function returned."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Result:
 
     @property
     def metrics_dataframe(self) -> Any:
-        """A pandas DataFrame with a row for each report of rank 0; None where there is none. Needs pandas."""
+        """Return a pandas DataFrame with a row for each report of rank 0; None without reports. Needs pandas."""
         if not self._reports:
             return None
         import pandas  # type: ignore[import-untyped, unused-ignore]
@@ -59,7 +59,7 @@ class Result:
         return pandas.DataFrame(self._reports)
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
-        """The checkpoint with the greatest (`mode` "max") or least ("min") value of a metric; None without any.
+        """Return the checkpoint with the greatest (`mode` "max") or least ("min") value of a metric; None without any.
 
         Raises ValueError for another mode, and for a metric that no report with a checkpoint has.
         """

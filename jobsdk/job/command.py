@@ -60,7 +60,7 @@ _HINTS = {
 
 
 def _explicit(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes what is no keyword of the function a ValidationError with the nearest name, in place of a TypeError."""
+    """Raise ValidationError with the nearest name, not TypeError, for a keyword that the function does not have."""
     from functools import wraps
 
     code = function.__code__
@@ -96,9 +96,9 @@ def _note_errors(make: Callable[[], object], report: Report) -> None:
 class CommandJob(Restarts, hints=_HINTS):
     """A job that runs a command on one or more nodes. Fields are those of Azure ML's command job.
 
-    A job can always be changed by assignment; every assignment is judged at once and raises `ValidationError` if the
-    value cannot be. What depends on several fields or on files is judged by `validate()`. Relative paths are relative
-    to the job file, or for a job made in Python to the working directory at the time of use.
+    You can assign to any field. Each assignment is checked at once, and raises `ValidationError` for an invalid value.
+    `validate()` checks what depends on several fields or on files. Relative paths are relative to the job file, or, in
+    a job made in Python, to the working directory at the time of use.
     """
 
     _ignored = DUMP_ONLY
@@ -196,7 +196,7 @@ class CommandJob(Restarts, hints=_HINTS):
 
     @property
     def base_path(self) -> str | None:
-        """The folder that relative paths are relative to; None is the working directory at the time of use."""
+        """The base of relative paths; None for the working directory at the time of use."""
         return self._base
 
     @base_path.setter
@@ -204,19 +204,19 @@ class CommandJob(Restarts, hints=_HINTS):
         self._base = None if folder is None else os.path.abspath(folder)
 
     def resolve(self, path: str | os.PathLike[str]) -> FilePath:
-        """The absolute path of a local path of this job; `file:` is taken off, `~` is the home."""
+        """Return a local path of this job as an absolute one, without `file:` and with `~` expanded."""
         from pathlib import Path as FilePath
 
         return FilePath(os.path.normpath(os.path.join(self._base or working_directory(), local_path(os.fspath(path)))))
 
     def given_inputs(self) -> dict[str, Input | Value]:
-        """The inputs without the optional ones that were not given."""
+        """Return the inputs, without optional ones that have no value."""
         return {name: item for name, item in self.inputs.items() if not getattr(item, "is_absent", False)}
 
     def findings(
         self, *, strict: bool = False, lay_out: Callable[[], Layout | None] | None = None
     ) -> tuple[Finding, ...]:
-        """Everything that is wrong or doubtful: in each field, between fields, and in the files that they name.
+        """Return all errors and warnings: of each field, between fields, and of the files that they name.
 
         Reads the file system, changes nothing, and needs no network. `strict` makes unknown keys that are otherwise
         tolerated errors. `lay_out` is as for `rules.judge`.
@@ -233,29 +233,29 @@ class CommandJob(Restarts, hints=_HINTS):
         return tuple(in_order(report.findings))
 
     def located(self, findings: Iterable[Finding]) -> list[Finding]:
-        """The findings with the places in the job file that their paths lead to, where these are known."""
+        """Return the findings with their places in the job file, where known."""
         report = Report(self._places)
         for finding in findings:
             (report.error if finding.is_error else report.warn)(finding.path, finding.message, finding.fix)
         return report.findings
 
     def validate(self, *, strict: bool = False) -> tuple[Finding, ...]:
-        """Raises `ValidationError` if the job cannot run; returns the warnings otherwise."""
+        """Raise `ValidationError` if the job cannot run; return the warnings otherwise."""
         findings = self.findings(strict=strict)
         if any(finding.is_error for finding in findings):
             raise ValidationError(findings)
         return findings
 
     def explain(self, **options: Any) -> Explanation:
-        """Every process of the job, its environment and its command; `jobsdk.client.explain` has the options."""
+        """Describe each process of the job, its environment and its command. See `jobsdk.client.explain` for the options."""
         from jobsdk.client.explain import explain
 
         return explain(self, **options)
 
     def dump(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Writes the job as a YAML file that loads to an equal job; local paths become relative to its folder.
+        """Write the job as a YAML file that loads to an equal job. Local paths become relative to the file's folder.
 
-        The folder is made if need be. Raises FileExists if the file exists and `overwrite` is false.
+        Creates the folder if necessary. Raises FileExists if the file exists and `overwrite` is false.
         """
         here = working_directory()
         path = os.path.join(here, path)
@@ -271,7 +271,7 @@ class CommandJob(Restarts, hints=_HINTS):
             raise FileExists(f"{path} exists already. Fix: give another name, or in Python overwrite=True") from None
 
     def to_yaml(self, rewrite: Rewrite | None = None) -> str:
-        """The job as the text of a job file. `rewrite` is applied to local paths."""
+        """Return the job as the text of a job file. `rewrite` is applied to local paths."""
         from jobsdk.job.yaml_text import write
 
         return write(self.to_dict(rewrite))
@@ -289,7 +289,7 @@ class CommandJob(Restarts, hints=_HINTS):
         docker_args: str | list[str] | None = None,
         gpus_per_process: float | None = None,
     ) -> None:
-        """Sets the given resources and keeps the others; see `JobResourceConfiguration`."""
+        """Set the given resources and keep the others; see `JobResourceConfiguration`."""
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         self.resources = JobResourceConfiguration(**{**self.resources.to_dict(), **given})
 
@@ -302,18 +302,18 @@ class CommandJob(Restarts, hints=_HINTS):
         grace_period: float | str | None = None,
         rendezvous_timeout: float | str | None = None,
     ) -> None:
-        """Sets the limits; see `CommandJobLimits`."""
+        """Set the limits; see `CommandJobLimits`."""
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         self.limits = CommandJobLimits(**given)
 
     @_explicit
     def set_queue_settings(self, *, job_tier: str | None = None, priority: str | None = None) -> None:
-        """Sets the given queue settings and keeps the others; see `QueueSettings`."""
+        """Set the given queue settings and keep the others; see `QueueSettings`."""
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         self.queue_settings = QueueSettings(**{**_fields_of(self.queue_settings), **given})
 
     def __call__(self, **inputs: Any) -> CommandJob:
-        """A copy of the job with other values for the given inputs; everything else is kept."""
+        """Return a copy of the job with other values for the given inputs."""
         import copy
 
         unknown = [name for name in inputs if name not in self.inputs]
@@ -387,7 +387,7 @@ _HOMES: dict[str, tuple[type[Model], ...]] = {
 
 
 def _differing(then: Any, now: Any, path: Path) -> Iterator[Path]:
-    """The paths of plain data at which something else stands now."""
+    """The paths at which two sets of plain data differ."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in {**then, **now}:
             yield from _differing(then.get(key), now.get(key), (*path, key))
@@ -447,10 +447,10 @@ def command(
     scaling: ScalingConfig | Mapping[str, Any] | None = None,
     torch_config: TorchConfig | Mapping[str, Any] | None = None,
 ) -> CommandJob:
-    """A job that runs a command; the parameters are those of Azure ML's `command()`, and the fields of `CommandJob`.
+    """Create a job that runs a command. The parameters are those of Azure ML's `command()`, and `CommandJob`'s fields.
 
     `instance_count` to `gpus_per_process` are fields of `resources`, `timeout` to `rendezvous_timeout` of `limits`,
-    `job_tier` and `priority` of `queue_settings`; both ways of writing them mean the same, and writing one twice with
+    `job_tier` and `priority` of `queue_settings`; both spellings mean the same, and a field with two
     different values is an error. `is_deterministic` is accepted and has no effect. Raises `ValidationError`.
     """
     given = dict(locals())
@@ -466,7 +466,7 @@ def command(
 
 
 def _merge(home: str, given: Any, parameters: Mapping[str, Any], report: Report) -> Any:
-    """The mapping or object `given` for a field, with what was given as parameters of `command()`."""
+    """Merge the mapping or object `given` for a field with the parameters of `command()`."""
     if not parameters:
         return given
     if isinstance(given, _HOMES[home]):
