@@ -1,4 +1,4 @@
-"""From a command to the first optimiser step of a DistributedDataParallel model, and the job's memory then."""
+"""From a command to the first optimizer step of a DistributedDataParallel model, and the job's memory then."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def measure(quick: bool) -> Table:
     )
     units = {"first step of all ranks": "s", "CPU until the end": "s", "memory of all processes": "MB"}
     return Table(
-        f"From a command to the first optimiser step, {ranks} ranks",
+        f"From a command to the first optimizer step, {ranks} ranks",
         "Every rank imports torch, joins a gloo group, wraps a linear layer in DistributedDataParallel and takes one "
         "step; the clock of the last one counts. Then all wait while the memory of the job's whole tree is summed "
         "up, launcher included, with shared pages counted once (PSS).",

@@ -39,13 +39,13 @@ PEERS = ["torch", "nvidia-resiliency-ext", "accelerate", "azure-ai-ml", "torchx"
 _HEAD = """\
 # Benchmarks
 
-jobsdk beside its peers, each table measured in one go on one machine. `make bench` rewrites this page; it wants a
-machine that does nothing else, since launchers share out a busy one's processors differently.
+This page compares jobsdk with similar tools. Each table was measured in one session on one machine. `make bench`
+rewrites this page. Run it on an otherwise idle machine, because launchers divide the cores of a busy one differently.
 
-A peer's cell says first how many times as much as jobsdk it has, then the figure itself. Seconds, bytes and
-megabytes: less is better, so a ratio above 1 is in our favour; for figures per second it is one below 1. Contenders
-take turns (A B C A B C ...), a first round is not counted, and figures are medians. Absolute times belong to this
-machine; ratios travel better.
+Each cell of another tool shows its ratio to jobsdk, then its own figure. For seconds, bytes and megabytes, less is
+better, so a ratio above 1 favors jobsdk. For figures per second, a ratio below 1 does. The tools take turns
+(A B C A B C ...), the first round does not count, and figures are medians. Absolute times hold for this machine only;
+ratios carry over better.
 """
 
 

@@ -28,6 +28,7 @@ def measure(quick: bool) -> Table:
         "Within one process, imports not counted. explain makes the whole environment of every rank; compile includes "
         "validation and what the compute makes of the job. torchx: `runner.dryrun` of `dist.ddp` on its local "
         "scheduler, as text; it has nothing that corresponds to plan and explain, and no other peer here has either.",
-        "Before a large job is sent, everything about it can be looked at, and what is sent does not grow with it.",
+        "You can inspect everything about a large job before you submit it, and the submission does not grow "
+        "with the job.",
         rows,
     )

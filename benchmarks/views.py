@@ -175,9 +175,11 @@ def measure(quick: bool) -> Table:
     rows += [Row(name, "s", {"jobsdk ui": seconds}) for name, seconds in _cards().items()]
     return Table(
         "Looking at a run",
-        "`jobsdk ui` restarts each time; from the request for a run to its state and the last hundred lines of "
-        "all ranks' logs in one order. Beside it the least that must be done: `wc -l` of all logs, `tail` of one. A "
-        "new line: from its writing to the news of it, beside `tail -F`. Cards are what a notebook draws.",
-        "A run with a million lines opens in well under a second, and is followed within one. No peer has the like.",
+        "`jobsdk ui` restarts each time. The time is from the request for a run until its state and the last hundred "
+        "lines of all ranks' logs, merged in order, are there. The baseline is `wc -l` of all logs and `tail` of one. "
+        "For a new line, the time is from the write until the page is notified; the baseline is `tail -F`. Cards are "
+        "what a notebook draws.",
+        "A run with a million lines opens in well under a second, and new lines appear within a second. No other tool "
+        "here has such a view.",
         rows,
     )

@@ -1,4 +1,4 @@
-"""A rank that takes one optimiser step in DistributedDataParallel, then waits for the file `go`."""
+"""A rank that takes one optimizer step in DistributedDataParallel, then waits for the file `go`."""
 
 import os
 import time
