@@ -131,7 +131,7 @@ def _python_text(value: str) -> str:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings without duplicates, in the order of the file. Those without a place keep their order, at the end.
+    """Return the findings once each, in the order of the file. Those without a place keep their order, at the end.
 
     Of more than `MANY` of one severity about one field, the rest is only counted.
     """

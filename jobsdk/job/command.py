@@ -247,7 +247,7 @@ class CommandJob(Restarts, hints=_HINTS):
         return findings
 
     def explain(self, **options: Any) -> Explanation:
-        """Describe each process of the job, its environment and its command. See `jobsdk.client.explain` for the options."""
+        """Describe each process: its environment and its command. See `jobsdk.client.explain` for the options."""
         from jobsdk.client.explain import explain
 
         return explain(self, **options)
