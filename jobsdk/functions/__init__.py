@@ -42,12 +42,12 @@ def function(
 def function(
     fn: Callable[..., Any] | None = None, /, *args: Any, kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> Any:
-    """A job that calls `fn(*args, **kwargs)` in every rank; without `fn` a decorator that makes a `Function`.
+    """Create a job that calls `fn(*args, **kwargs)` in every rank. Without `fn`, return a decorator for a `Function`.
 
-    `options` are those of `command()` but `command` itself, and `build_env`, `in_place`, `strict` and `warn` of
-    `JobOperations.create_or_update`. The function travels by value, with the modules of its project; with `code` the
-    job has that folder, whose modules are imported from there. Raises ValidationError for an unknown option,
-    TypeError for arguments that `fn` does not take.
+    `options` are the parameters of `command()`, except `command`, and `build_env`, `in_place`, `strict` and `warn` of
+    `JobOperations.create_or_update`. The function is sent by value, with the modules of its project. With `code`, its
+    modules are imported from that folder instead. Raises ValidationError for an unknown option, and TypeError for
+    arguments that `fn` does not take.
     """
     template = _Options(options)
     if fn is None:
@@ -74,7 +74,7 @@ class _Options:
         self.job("true", None)
 
     def job(self, text: str, code: Path | None, **more: Any) -> CommandJob:
-        """The job that runs the command `text` in `code`."""
+        """Return the job that runs the command `text` in `code`."""
         from jobsdk.job.command import command
 
         given = {**self._job, **more}
@@ -82,7 +82,7 @@ class _Options:
 
 
 class FunctionJob:
-    """A call that is to be made in every rank of a job. `MLClient().jobs` takes it as any other job."""
+    """A call that every rank of a job makes. Submit it with `MLClient().jobs` like any other job."""
 
     def __init__(
         self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], options: _Options
@@ -102,10 +102,10 @@ class FunctionJob:
         return Path(empty.resolve(empty.code)) if empty.code is not None else None
 
     def job(self, *, in_place: bool = False) -> CommandJob:
-        """The command job that makes the call; the function is put into a folder of `JOBSDK_HOME` for it. With
-        `in_place` it is to be submitted so.
+        """Return the command job that makes the call. Stores the function in a folder of `JOBSDK_HOME`.
 
-        Raises JobsdkError for what cannot be pickled, with the way to it.
+        `in_place` must be that of the submission. Raises JobsdkError, with the path to the object, if something cannot
+        be pickled.
         """
         import shlex
         from pathlib import Path
@@ -127,11 +127,11 @@ class FunctionJob:
         return self._options.job(f"python3 {place}", code, **names)
 
     def explain(self, **options: Any) -> Explanation:
-        """As `CommandJob.explain`."""
+        """Describe its processes, as `CommandJob.explain` does."""
         return self.job(in_place=self.options.get("in_place", False)).explain(**options)
 
     def submit(self) -> Run:
-        """Submit it, and return its run at once. Raises as `JobOperations.create_or_update` does."""
+        """Submit it, and return its run at once. Raises the errors of `JobOperations.create_or_update`."""
         from jobsdk.client.operations import MLClient
 
         return MLClient().jobs.create_or_update(self)
@@ -143,7 +143,7 @@ class FunctionJob:
 
 
 class Function:
-    """A function that can be sent as a job. Called, it is the function itself, here and now."""
+    """A function that you can submit as a job. Calling it runs the function here."""
 
     def __init__(self, fn: Callable[..., Any], options: _Options) -> None:
         import functools
@@ -160,7 +160,7 @@ class Function:
         return self if instance is None else Function(self.fn.__get__(instance, owner), self.options)
 
     def job(self, /, *args: Any, **kwargs: Any) -> FunctionJob:
-        """The job that calls it with these arguments."""
+        """Return the job that calls it with these arguments."""
         _check(self.fn, args, kwargs)
         return FunctionJob(self.fn, args, kwargs, self.options)
 
@@ -169,10 +169,10 @@ class Function:
         return self.job(*args, **kwargs).submit()
 
     def map(self, *iterables: Iterable[Any], limit: int = 4) -> _Mapping:
-        """What it returns for each tuple of arguments, in their order, as `concurrent.futures.Executor.map` does it.
+        """Yield its result for each tuple of arguments, in order, like `concurrent.futures.Executor.map`.
 
-        At most `limit` runs are under way at a time; they start at once. The first exception, in the order of the
-        arguments, is raised. It, the iterator's `close()` and its end as garbage cancel what is still under way.
+        Runs start at once, at most `limit` at a time. The first exception, in the order of the arguments, is raised. It
+        cancels the remaining runs, and so does the iterator's `close()` or its garbage collection.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"limit must be a whole number of at least 1, not {limit!r:.60}")
@@ -180,7 +180,7 @@ class Function:
 
 
 def check_kind(fn: Callable[..., Any]) -> None:
-    """Raises TypeError for what is no plain function."""
+    """Raise TypeError for anything but a plain function."""
     import inspect
 
     if not callable(fn):
@@ -219,9 +219,9 @@ def _check(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def as_completed(runs: Iterable[Run], timeout: float | None = None) -> Iterator[Run]:
-    """The runs, each when it has ended, however it has.
+    """Yield each run when it ends, whether it succeeds or not.
 
-    Raises TimeoutError when not all have ended after `timeout` seconds.
+    Raises TimeoutError if some have not ended after `timeout` seconds.
     """
     from jobsdk.client.run import Run
 

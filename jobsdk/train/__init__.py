@@ -1,9 +1,9 @@
-"""What a training script may ask and say, the same under every launcher and on every compute.
+"""Rank, device, process group, reports and checkpoints for training scripts, under every launcher and on any compute.
 
     from jobsdk.train import get_context, get_device, init_process_group, report
 
-It needs nothing but Python 3.8; torch is imported by what speaks of devices and process groups, when that is called.
-Jobs bring it to where jobsdk is not installed. The names are loaded when they are first used.
+It needs only Python 3.8. The functions for devices and process groups import torch when you call them. Jobs bring it to
+nodes without jobsdk. Names are loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints: folders that ranks report, kept with the run, and found again when the job is started again."""
+"""Checkpoints: folders that ranks report. They are kept with the run, and found again after a restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 class Checkpoint:
-    """A folder with what a training needs to go on, by Ray Train's names. `path` is where it lies."""
+    """A folder with what a training needs to resume, under Ray Train's names. `path` is the folder."""
 
     def __init__(self, path: Path) -> None:
         text = os.fspath(path)
@@ -38,11 +38,11 @@ class Checkpoint:
 
     @classmethod
     def from_directory(cls, path: Path) -> Checkpoint:
-        """The checkpoint in a folder; it is not copied."""
+        """Return the checkpoint in a folder, without copying it."""
         return cls(path)
 
     def to_directory(self, path: Optional[Path] = None) -> str:
-        """Copy it to a folder, a temporary one unless given; that folder."""
+        """Copy it to `path`, or to a temporary folder, and return that folder."""
         if path is None:
             import tempfile
 
@@ -53,11 +53,11 @@ class Checkpoint:
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
-        """Its own folder, to be read."""
+        """Give its own folder for reading."""
         yield self.path
 
     def get_metadata(self) -> Dict[str, Any]:
-        """What `set_metadata` has kept with it; empty without."""
+        """Return what `set_metadata` stored; empty if nothing."""
         try:
             with open(os.path.join(self.path, storage.METADATA), encoding="utf-8") as file:
                 found: Dict[str, Any] = json.load(file)
@@ -66,7 +66,7 @@ class Checkpoint:
         return found
 
     def set_metadata(self, metadata: Dict[str, Any]) -> None:
-        """Keep a small mapping, of what JSON can hold, with it."""
+        """Store a small mapping of JSON values with it."""
         storage.write_json(os.path.join(self.path, storage.METADATA), metadata)
 
     def update_metadata(self, metadata: Dict[str, Any]) -> None:
@@ -74,11 +74,11 @@ class Checkpoint:
 
 
 def get_checkpoint() -> Optional[Checkpoint]:
-    """The newest whole checkpoint of this job, from before its last restart; None where there is none.
+    """Return the newest complete checkpoint of this job from before its last restart; None if there is none.
 
-    Those that were reported since count for a process once it has reported one itself, so that all processes of a start
-    begin with the same. A process finds what its own node sees. Files are compared with the checksums of when they were
-    written: a damaged checkpoint is named on stderr, and the one before it is taken.
+    After a process has reported a checkpoint in this attempt, it also finds those of this attempt. Until then, all
+    processes begin with the same one. A process finds only what its own node sees. It compares files with their
+    checksums: it names a damaged checkpoint on stderr, and takes the one before.
     """
     found = newest_sound(get_context())
     return Checkpoint(found[1]) if found else None

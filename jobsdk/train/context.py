@@ -1,4 +1,4 @@
-"""Which process of a job this is, whoever has started it."""
+"""Which process of a job this is, whatever launched it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ class Storage(NamedTuple):
 
 
 class Context(NamedTuple):
-    """This process among those of its job. Ranks count from 0; alone it is rank 0 of 1.
+    """The place of this process in its job. Ranks count from 0. A single process is rank 0 of 1.
 
-    `launcher` says where these values are from: "ray train", "torchrun" (also accelerate's, TorchDistributor's and
-    jobsdk's own),
-    "open mpi", "hydra", "environment" (RANK and WORLD_SIZE), "slurm", "tensorflow", "alone". `outputs` is the folder
-    that is kept as ./outputs, `storage` the one that checkpoints go to. What a launcher does not know is None.
+    `launcher` is the source of the values: "ray train", "torchrun" (also for accelerate, TorchDistributor and jobsdk),
+    "open mpi", "hydra", "environment" (RANK and WORLD_SIZE), "slurm", "tensorflow" or "alone". `outputs` is the folder
+    that is kept as ./outputs. Checkpoints go to `storage`. Values that the launcher does not know are None.
     """
 
     rank: int
@@ -81,8 +80,10 @@ class Context(NamedTuple):
 
 
 def get_context() -> Context:
-    """This process among those of its job, looked up at each call. Raises TrainError where what the environment says
-    is no number."""
+    """Return the place of this process in its job, from the present environment.
+
+    Raises TrainError if a variable should be a number and is not.
+    """
     return of(os.environ, place.of_ray_train())
 
 

@@ -23,16 +23,16 @@ SHARE = "JOBSDK_GPUS_PER_PROCESS"
 
 
 def get_device() -> torch.device:
-    """The device of this process; of several the first. Raises TrainError as `get_devices` does."""
+    """Return the first device of this process. Raises the errors of `get_devices`."""
     return get_devices()[0]
 
 
 def get_devices() -> List[torch.device]:
-    """The devices of this process, at least one: its GPUs, else the one of Apple's (`mps`), else `cpu`.
+    """Return the devices of this process, at least one: its GPUs, else Apple's `mps`, else `cpu`.
 
-    They are numbered as torch numbers what this process sees. Where it sees its own alone, these are all; where it sees
-    all of its node, its share by its local rank; in a worker of Ray Train, those that Ray has given it. Raises
-    TrainError where the node's processes are more than its GPUs, and nothing says that they share them.
+    Numbers are torch's numbers of the visible devices. A process that sees only its own devices gets all of them. One
+    that sees all devices of its node gets its share, by its local rank. A worker of Ray Train gets what Ray assigned.
+    Raises TrainError if a node has more processes than GPUs, and no setting makes them share.
     """
     import torch
 

@@ -24,14 +24,13 @@ Seconds = Union[float, timedelta]
 
 
 def init_process_group(backend: Optional[str] = None, timeout: Optional[Seconds] = None) -> None:
-    """Make torch's process group of all processes of the job, and this process's GPU its current one.
+    """Create torch's process group of all processes of the job, and select this process's GPU.
 
-    `backend` is nccl where this process has a GPU of its own, else gloo; the job may say another (`TorchConfig`).
-    `timeout`, in seconds, is for joining and for each collective operation; torch's own if nobody says one. Works
-    alone, as a group of one. Once there is a group it does nothing.
+    The default `backend` is the job's (`TorchConfig`), else nccl if this process has its own GPU, else gloo. `timeout`,
+    in seconds, applies to joining and to each collective; the default is torch's. A single process forms a group of
+    one. A second call does nothing.
 
-    Raises TrainError: for an unknown backend, where nobody has said where rank 0 is, and where not all
-    processes come in time.
+    Raises TrainError for an unknown backend, a missing address of rank 0, and processes that do not join in time.
     """
     import torch
     import torch.distributed as dist
@@ -69,10 +68,10 @@ def init_process_group(backend: Optional[str] = None, timeout: Optional[Seconds]
 
 
 def barrier(timeout: Optional[Seconds] = None) -> None:
-    """Wait until all processes have come here. Alone, without a group, it does nothing.
+    """Wait until all processes reach this call. A single process without a group does not wait.
 
-    With a `timeout` in seconds, which all processes must give, those that have not come by then are named in the
-    TrainError. Raises TrainError also where there are several processes and no group.
+    All processes must give the same `timeout`, in seconds. The TrainError names the processes that are missing then.
+    Also raises TrainError for several processes without a group.
     """
     import torch.distributed as dist
 
@@ -92,7 +91,7 @@ def barrier(timeout: Optional[Seconds] = None) -> None:
 
 
 def destroy_process_group() -> None:
-    """Leave the group, if there is one."""
+    """Destroy the process group, if there is one."""
     import torch.distributed as dist
 
     _groups.clear()

@@ -1,4 +1,4 @@
-"""What a process says of its progress: it lands in the run."""
+"""What a process reports of its progress to the run."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def report(
     step: Optional[int] = None,
     checkpoint_dir_name: Optional[str] = None,
 ) -> None:
-    """Say how far this process is. It returns at once, and waits for no other process.
+    """Report metrics and a checkpoint of this process. Does not wait for other processes.
 
-    `metrics` maps names to numbers, also those of numpy and torch with one element; mappings within are reported as
-    `outer/inner`, and anything else is kept as text. `step` counts up from 0 by itself, after a restart from where the
-    last checkpoint was. A `checkpoint` (a Checkpoint, or a folder's path) is copied to the run's storage as
-    `checkpoints/checkpoint_000000` and so on, or `checkpoint_dir_name`: see `get_checkpoint`. Parts of several ranks,
-    each with its own file names, come together in one.
+    `metrics` maps names to numbers, including those of numpy and torch with one element. Nested mappings become
+    `outer/inner`, and other values are kept as text. `step` counts up from 0, after a restart from the last checkpoint.
+    A `checkpoint` (a Checkpoint or a folder's path) is copied to `checkpoints/checkpoint_000000` and so on in the run's
+    storage, or to `checkpoint_dir_name`: see `get_checkpoint`. The parts of several ranks, with different file names,
+    form one checkpoint.
 
-    Raises TrainError for what is none of this, OSError where a checkpoint cannot be kept. Where the metrics cannot be
-    written a warning appears once, and the training goes on.
+    Raises TrainError for wrong arguments, and OSError if the checkpoint cannot be stored. If the metrics cannot be
+    written, a warning appears once, and the training continues.
     """
     here = get_context()
     values, step = begin(metrics, step, here)
@@ -92,7 +92,7 @@ def note_checkpoint(here: Context, step: int, kept: str) -> None:
 
 
 def get_metrics() -> Dict[str, Any]:
-    """The last value of each metric that this process has reported."""
+    """Return the last value of each metric that this process reported."""
     return dict(_state.metrics) if _state.pid == os.getpid() else {}
 
 
