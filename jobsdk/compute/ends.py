@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jobsdk.runs.folder import RunFolder
 
 # As in `jobsdk.bootstrap.spec.exit_codes`; the last is a shell's for SIGKILL.
-CANCELED, TIMED_OUT, LOST, PREEMPTED, NOT_STARTED, FAULT, KILLED = 130, 124, 125, 143, 126, 70, 137
+CANCELED, TIMED_OUT, LOST, PREEMPTED, NOT_STARTED, FAULT, NO_PROGRESS, KILLED = 130, 124, 125, 143, 126, 70, 80, 137
 
 
 class EngineEnd(NamedTuple):

@@ -227,7 +227,7 @@ def test_a_job_goes_on_after_a_killed_rank_to_the_weights_of_an_unbroken_one(
     assert broken.status == "Completed"
     (earlier,) = broken.report["restarts"]
     assert (earlier["rank"], earlier["node"], earlier["exit_code"]) == (3, 1, 128 + signal.SIGKILL)
-    assert earlier["decision"] == "restarted at once (1 of 2)"
+    assert earlier["decision"] == "restarted after 1 s (1 of 2)"
     again = broken.logs(".restart-1")
     (first,) = {int(re.findall(r"goes on from epoch (\d)", log)[0]) for log in again.values()}
     assert first > 1
