@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jobsdk import compute as computes
-from jobsdk.client.results import Cancellation, Validation
-from jobsdk.client.run import CHANGEABLE, Run
+from jobsdk.client.results import Validation
+from jobsdk.client.run import CHANGEABLE, Cancellation, Run
 from jobsdk.client.submission import Draft, JobSource, Submission
 from jobsdk.errors import JobsdkError, RunNotFound, ValidationError
 from jobsdk.runs.folder import RunFolder

@@ -1,4 +1,4 @@
-"""What the client's operations return besides runs: findings, and a cancellation in progress."""
+"""What the client returns besides runs: findings, and when a run was submitted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import datetime
 
-    from jobsdk.client.run import Run
     from jobsdk.findings import Finding
 
 
@@ -46,26 +45,3 @@ class Validation(NamedTuple):
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self.findings)) or "no findings: the job is valid"
-
-
-class Cancellation:
-    """A cancellation in progress, as Azure ML's `begin_cancel` returns it."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def done(self) -> bool:
-        """Whether the run has ended."""
-        return self._run.state().is_terminal
-
-    def status(self) -> str:
-        """The run's status."""
-        return self._run.status
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait for the run's end. Raises TimeoutError after `timeout` seconds."""
-        self._run.wait(timeout)
-
-    def result(self, timeout: float | None = None) -> None:
-        """Wait for the run's end. Returns nothing, as in Azure ML."""
-        self.wait(timeout)

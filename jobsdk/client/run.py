@@ -308,6 +308,29 @@ def _say(name: str, text: str) -> None:
     print(f"{name}: {text}", file=guarded(sys.stderr))
 
 
+class Cancellation:
+    """A cancellation in progress, as Azure ML's `begin_cancel` returns it."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return self._run.state().is_terminal
+
+    def status(self) -> str:
+        """The run's status."""
+        return self._run.status
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the run's end. Raises TimeoutError after `timeout` seconds."""
+        self._run.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait for the run's end. Returns nothing, as in Azure ML."""
+        self.wait(timeout)
+
+
 def _stdout() -> Sink:
     """Python's stdout for bytes. Under PYTHONUNBUFFERED it may write less than it is given; ours does not."""
     buffer: Any = getattr(sys.stdout, "buffer", None)
