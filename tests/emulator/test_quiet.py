@@ -140,7 +140,7 @@ def started(folder: Path, errors: Path) -> Iterator[Running]:
     try:
         yield wait_for(lambda: read(folder), 120)
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(200) == 0
     finally:
         process.kill()
         process.wait()
