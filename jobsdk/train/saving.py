@@ -180,7 +180,7 @@ def _read(path: str, here: Context) -> Any:
     if there[0].endswith(".pt"):
         import torch
 
-        return torch.load(there[0], map_location="cpu", weights_only=False)
+        return torch.load(there[0], map_location="cpu", weights_only=False)  # nosec B614 # the job wrote it itself
     with open(there[0], "rb") as file:
         return pickle.load(file)  # nosec B301 # the job wrote it itself
 
